@@ -1,0 +1,104 @@
+"""Reconstruction at test time: an average over splits, noise and group, with its spread and the held-out score."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from es_medical.groups import Group
+from es_medical.metrics.heldout import heldout_error
+from es_medical.physics.base import Operator, recorruption
+from es_medical.randomness import item_generator
+from es_medical.splits import Split
+from es_medical.types import Image, Measurement, PerItem
+
+
+class Reconstruction(NamedTuple):
+    """What an inferer returns."""
+
+    image: Image
+    """Mean over all network passes, (B, C, H, W)."""
+    spread: Image
+    """Standard deviation over the passes, per pixel and channel, (B, C, H, W)."""
+    heldout: PerItem
+    """Held-out-measurement score, the mean over the splits (see `es_medical.metrics.heldout`)."""
+
+
+class Inferer:
+    """f_bar(y, A) = 1/J sum_j f(y_1^(j) + alpha omega^(j), A_1^(j)), equation (14) of the paper.
+
+    Each of the J samples has its own split, recorruption noise and random g. Networks that were trained on whole
+    measurements (supervised) are averaged over the group instead, and the splits only give their held-out score.
+
+    Args:
+        split: draws M1.
+        n_samples: J.
+        sigma: standard deviation of the noise, in the units of y.
+        alpha: recorruption strength.
+        group: the group of the reconstructor, None when it has none (then `g` is not handed to it).
+        split_input: whether reconstructions come from split measurements (ES) or from all of y.
+        whole_group: use every g for each sample (|G| times the cost) in place of a random one.
+        seed: of the splits, noise and g; drawn for each item by its id, so batches don't matter.
+    """
+
+    def __init__(
+        self,
+        split: Split,
+        n_samples: int = 10,
+        sigma: float = 0.0,
+        alpha: float = 0.5,
+        group: Group | None = None,
+        split_input: bool = True,
+        whole_group: bool = False,
+        seed: int = 0,
+    ) -> None:
+        if n_samples < 1:
+            raise ValueError(f"n_samples must be at least 1, got {n_samples}")
+        self.split, self.n_samples, self.sigma, self.alpha = split, n_samples, sigma, alpha
+        self.group, self.split_input, self.whole_group, self.seed = group, split_input, whole_group, seed
+
+    @torch.no_grad()
+    def __call__(self, reconstructor: nn.Module, y: Measurement, physics: Operator, ids: list[str]) -> Reconstruction:
+        """Reconstruct y (B, ...); `ids` name the items."""
+        generators = [item_generator(self.seed, one, "inference") for one in ids]
+        moments, scores = _Moments(), []
+        for _ in range(self.n_samples):
+            m1 = self.split(physics, len(y), generators)
+            physics1, physics2 = physics.masked(m1), physics.masked(physics.mask - m1)
+            y1 = m1 * y + self.alpha * recorruption(physics1, y, self.sigma, generators)
+            passes = list(self._passes(reconstructor, y1, physics1, generators))
+            scores.append(heldout_error(torch.stack(passes).mean(0), y, physics2))
+            moments.extend(passes if self.split_input else [])
+        if not self.split_input:
+            moments.extend(self._passes(reconstructor, y, physics, None))
+        return Reconstruction(moments.mean, moments.deviation(), torch.stack(scores).mean(0))
+
+    def _passes(
+        self, reconstructor: nn.Module, y: Measurement, physics: Operator, generators: list[torch.Generator] | None
+    ) -> Iterator[Image]:
+        """Yield one pass for a random g of each item (given generators), or one for every g."""
+        if self.group is None:
+            yield reconstructor(y, physics)
+        elif self.whole_group or generators is None:
+            for g in self.group.elements().to(y.device):
+                yield reconstructor(y, physics, g=g.expand(len(y), *g.shape))
+        else:
+            yield reconstructor(y, physics, g=self.group.sample(len(y), generators, y.device))
+
+
+class _Moments:
+    """Mean and standard deviation of images one after another (Welford)."""
+
+    def __init__(self) -> None:
+        self.n, self.mean, self.squares = 0, torch.zeros(()), torch.zeros(())
+
+    def extend(self, images: list[Tensor] | Iterator[Tensor]) -> None:
+        for image in images:
+            self.n += 1
+            step = image - self.mean if self.n > 1 else image
+            self.mean = self.mean + step / self.n if self.n > 1 else image
+            self.squares = self.squares + step * (image - self.mean)
+
+    def deviation(self) -> Tensor:
+        return (self.squares / max(self.n - 1, 1)).clamp(min=0).sqrt()

@@ -1,0 +1,47 @@
+"""What every loss takes and gives."""
+
+from typing import NamedTuple, Protocol
+
+from torch import Tensor
+
+from es_medical.physics.base import Operator
+from es_medical.types import Generator, Image, Mask, Measurement, PerItem
+
+
+class Reconstructor(Protocol):
+    """f(y, A): a network that reconstructs y given its operator, with its randomness from `generator`."""
+
+    def __call__(self, y: Measurement, physics: Operator, generator: Generator | None = None) -> Image:
+        """Return images (B, C, H, W)."""
+
+
+class LossValue(NamedTuple):
+    """A loss of every item of a batch, and the parts that it is the weighted sum of, for the log."""
+
+    total: PerItem
+    parts: dict[str, PerItem]
+
+
+class Loss(Protocol):
+    """A training loss. It draws its own randomness from `generator` and keeps nothing between calls."""
+
+    needs_image: bool
+    """Whether x has to be given."""
+
+    def __call__(
+        self,
+        reconstructor: Reconstructor,
+        y: Measurement,
+        physics: Operator,
+        generator: Generator | None = None,
+        x: Image | None = None,
+    ) -> LossValue:
+        """Return the loss of each item."""
+
+
+def mean_square(residual: Tensor, mask: Mask) -> PerItem:
+    """|m r|^2 divided by the number of measured entries of each item: residual (B, ...), mask broadcastable to it."""
+    dims = tuple(range(1, residual.ndim))
+    shape = (len(residual), *mask.shape[1:])
+    entries = mask.expand(shape).sum(dims) * (residual[0].numel() / mask[0].numel())
+    return (mask * residual.square()).sum(dims) / entries

@@ -1,0 +1,43 @@
+"""Losses that compare a reconstruction with what is known of it: the image, or its measurements."""
+
+from es_medical.losses.base import LossValue, Reconstructor, mean_square
+from es_medical.physics.base import Operator
+from es_medical.types import Generator, Image, Measurement
+
+
+class Supervised:
+    """L_SUP(x, y, A, f) = |f(y, A) - x|^2 / n, equation (2) of the paper, with n numbers in x."""
+
+    needs_image = True
+
+    def __call__(
+        self,
+        reconstructor: Reconstructor,
+        y: Measurement,
+        physics: Operator,
+        generator: Generator | None = None,
+        x: Image | None = None,
+    ) -> LossValue:
+        """Return the loss of each item; raises ValueError without ground truth x."""
+        if x is None:
+            raise ValueError("supervised training needs ground truth, and the data has no image: choose --method es")
+        error = (reconstructor(y, physics, generator) - x).square().flatten(1).mean(1)
+        return LossValue(error, {"supervised": error})
+
+
+class MeasurementConsistency:
+    """L_MC(y, A, f) = |A f(y, A) - y|^2 / m over the m measured numbers; blind to the null space of A."""
+
+    needs_image = False
+
+    def __call__(
+        self,
+        reconstructor: Reconstructor,
+        y: Measurement,
+        physics: Operator,
+        generator: Generator | None = None,
+        x: Image | None = None,
+    ) -> LossValue:
+        """Return the loss of each item; x is not used."""
+        error = mean_square(physics.A(reconstructor(y, physics, generator)) - y, physics.mask)
+        return LossValue(error, {"consistency": error})

@@ -1,0 +1,83 @@
+"""PSNR and SSIM of magnitude images, with the data range always stated."""
+
+import torch
+from torch import Tensor
+
+from es_medical.types import Image, PerItem
+
+MAX_DB = 100.0
+"""PSNR of identical images is infinite; it is reported as this many dB."""
+
+SSIM_WINDOW = 11
+
+
+def magnitude(x: Image) -> Image:
+    """Return |x| of (B, C, H, W) as (B, 1, H, W): the complex magnitude for C = 2, x itself for C = 1."""
+    if x.ndim != 4 or x.shape[1] not in (1, 2):
+        raise ValueError(f"expected images (B, 1 or 2, H, W), got {tuple(x.shape)}")
+    return torch.linalg.vector_norm(x, dim=1, keepdim=True) if x.shape[1] == 2 else x
+
+
+def psnr(x_hat: Image, x: Image, data_range: float | Tensor, complex_valued: bool = False) -> PerItem:
+    """10 log10(data_range^2 / MSE) of each item in dB, at most `MAX_DB`.
+
+    Args:
+        x_hat: reconstructions (B, C, H, W).
+        x: ground truth of the same shape.
+        data_range: the peak value, a number or (B,); 1 for slices normalised to [0, 1] as in the paper, or the maximum of
+            the volume for the fastMRI convention.
+        complex_valued: compare the complex images, phase included, in place of their magnitudes.
+
+    Raises:
+        ValueError: shapes differ, or data_range is not positive (a ground truth of zeros has no PSNR).
+
+    >>> round(float(psnr(torch.full((1, 1, 4, 4), 0.9), torch.ones(1, 1, 4, 4), data_range=1.0)), 2)
+    20.0
+    """
+    peak = _check(x_hat, x, data_range)
+    error = x_hat - x if complex_valued else magnitude(x_hat) - magnitude(x)
+    return decibel(error.square().flatten(1).mean(1) / peak.square())
+
+
+def volume_psnr(x_hat: Image, x: Image) -> float:
+    """PSNR of a whole volume, slices as the batch: 10 log10(max(x)^2 / MSE over all slices), fastMRI's definition, in dB."""
+    peak = _check(x_hat, x, float(magnitude(x).max()))
+    return float(decibel((magnitude(x_hat) - magnitude(x)).square().mean() / peak.max().square()))
+
+
+def ssim(x_hat: Image, x: Image, data_range: float | Tensor) -> PerItem:
+    """Structural similarity of magnitude images (Wang et al. 2004), Gaussian window of 11 pixels, sigma 1.5; MONAI's.
+
+    Args:
+        x_hat: reconstructions (B, C, H, W).
+        x: ground truth of the same shape.
+        data_range: the peak value, a number or (B,).
+
+    Raises:
+        ValueError: shapes differ, data_range is not positive, or a side is shorter than the window.
+    """
+    from monai.metrics.regression import compute_ssim_and_cs
+
+    peak = _check(x_hat, x, data_range).expand(len(x))
+    if min(x.shape[-2:]) < SSIM_WINDOW:
+        raise ValueError(
+            f"SSIM needs images of at least {SSIM_WINDOW} pixels a side, got {x.shape[-2]} x {x.shape[-1]}"
+        )
+    window, width = (SSIM_WINDOW, SSIM_WINDOW), (1.5, 1.5)
+    scaled = [magnitude(one) / peak.view(-1, 1, 1, 1) for one in (x_hat, x)]  # data_range 1 for every item
+    values, _ = compute_ssim_and_cs(*scaled, spatial_dims=2, kernel_size=window, kernel_sigma=width, data_range=1.0)
+    return values.flatten(1).mean(1)
+
+
+def decibel(relative_error: Tensor) -> Tensor:
+    """-10 log10 of a relative squared error, at most `MAX_DB`."""
+    return -10 * torch.log10(relative_error.clamp(min=10 ** (-MAX_DB / 10)))
+
+
+def _check(x_hat: Image, x: Image, data_range: float | Tensor) -> Tensor:
+    if x_hat.shape != x.shape:
+        raise ValueError(f"reconstruction {tuple(x_hat.shape)} and ground truth {tuple(x.shape)} differ in shape")
+    peak = torch.as_tensor(data_range, dtype=x.dtype, device=x.device)
+    if not bool((peak > 0).all()):
+        raise ValueError(f"data_range must be positive, got {peak.min():g}: an image of zeros has no PSNR or SSIM")
+    return peak

@@ -1,0 +1,45 @@
+"""MoDL: a few unrolled steps that alternate a learned denoiser with the proximal step of the operator."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from es_medical.physics.base import Operator
+from es_medical.types import Generator, Image, Measurement
+
+
+class MoDL(nn.Module):
+    """Unrolled network with shared weights (Aggarwal et al. 2019; section "Network architectures" of the paper).
+
+    x_0 = A^T y;  z_k = phi(x_k);  x_{k+1} = argmin_x gamma/2 |A x - y|^2 + 1/2 |x - z_k|^2.
+
+    Args:
+        denoiser: phi, any module from images to images of the same shape (of deepinv, MONAI, ...).
+        n_iterations: number of unrolled steps K.
+        step: initial value of the learnable positive step gamma.
+        noise_level: second argument of denoisers that ask for one (deepinv's DRUNet, DnCNN); None calls phi(x).
+    """
+
+    def __init__(
+        self, denoiser: nn.Module, n_iterations: int = 3, step: float = 1.0, noise_level: float | None = None
+    ) -> None:
+        super().__init__()
+        if step <= 0:
+            raise ValueError(f"step must be positive, got {step}")
+        self.denoiser = denoiser
+        self.n_iterations = n_iterations
+        self.noise_level = noise_level
+        self.log_step = nn.Parameter(torch.tensor(math.log(step)))
+
+    def forward(self, y: Measurement, physics: Operator, generator: Generator | None = None) -> Image:
+        """Reconstruct y measured by `physics`; `generator` is not used (nothing here is random)."""
+        gamma = self.log_step.exp()
+        x = physics.A_adjoint(y)
+        for _ in range(self.n_iterations):
+            z = self._denoise(x)
+            x = physics.prox_l2(z, y, gamma)
+        return x
+
+    def _denoise(self, x: Tensor) -> Tensor:
+        return self.denoiser(x) if self.noise_level is None else self.denoiser(x, self.noise_level)

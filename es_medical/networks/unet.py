@@ -1,0 +1,43 @@
+"""The image-domain denoiser phi, and how it is made fast on a GPU."""
+
+from collections.abc import Sequence
+
+import torch
+from deepinv.models import UNet
+from torch import Tensor, nn
+
+
+def unet(channels: int = 2, widths: Sequence[int] = (64, 128, 256, 512)) -> UNet:
+    """Make the paper's residual UNet: one scale for each width, bias, no normalisation (section "Network architectures").
+
+    Args:
+        channels: channels of the images, 2 for complex MR images.
+        widths: feature maps at each scale, from fine to coarse; image sides divisible by 2^(scales - 1) need no padding.
+    """
+    return UNet(channels, channels, residual=True, bias=True, batch_norm=False, channels_per_scale=list(widths))
+
+
+class Accelerated(nn.Module):
+    """Run a denoiser in bfloat16 and channels-last, optionally compiled; everything around it stays float32.
+
+    Args:
+        denoiser: image-to-image module; its parameters and their names in checkpoints stay its own.
+        bfloat16: autocast the denoiser.
+        channels_last: use the channels-last memory format.
+        compiled: `torch.compile` the denoiser, one graph for each input shape.
+    """
+
+    def __init__(
+        self, denoiser: nn.Module, bfloat16: bool = True, channels_last: bool = True, compiled: bool = False
+    ) -> None:
+        super().__init__()
+        self.denoiser = denoiser.to(memory_format=torch.channels_last) if channels_last else denoiser
+        self.bfloat16 = bfloat16
+        self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
+        if compiled:
+            self.denoiser.compile(dynamic=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the denoised x, (B, C, H, W) in the dtype of x."""
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.bfloat16):
+            return self.denoiser(x.contiguous(memory_format=self.memory_format)).to(x.dtype)

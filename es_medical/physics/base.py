@@ -1,0 +1,52 @@
+"""The contract of every forward operator A, and noisy measurements of it."""
+
+from typing import Self
+
+from deepinv.physics import LinearPhysics
+from torch import Tensor
+
+from es_medical.randomness import normal
+from es_medical.types import Generator, Image, Mask, Measurement
+
+
+class Operator(LinearPhysics):
+    """A linear operator that is never changed after it is made.
+
+    `A(x)`, `A_adjoint(y)` (the exact transpose), `A_dagger(y)` and `prox_l2(z, y, gamma)` are those of
+    `deepinv.physics.LinearPhysics`; where an operator has no closed form, deepinv's conjugate gradients stand in.
+    A and its restrictions M A share storage.
+    """
+
+    mask: Mask
+    """Indicator of measured entries, broadcastable to y."""
+
+    def masked(self, m: Mask) -> Self:
+        """Return the operator M A that keeps the measured entries where m is 1; m broadcasts to y."""
+        raise TypeError(f"{type(self).__name__} can't be split: it defines no masked(m)")
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """(H, W) of the images that A takes."""
+        return self.img_size[-2], self.img_size[-1]
+
+
+def measure(physics: Operator, x: Image, sigma: float | Tensor, generator: Generator | None) -> Measurement:
+    """Simulate y = A x + epsilon, equation (1) of the paper.
+
+    Args:
+        physics: the operator A.
+        x: images (B, C, H, W).
+        sigma: standard deviation of the noise on every measured number (real and imaginary part each), in the units of y.
+        generator: source of the noise, one for the batch or one for each item.
+
+    Returns:
+        y, with noise on measured entries only.
+    """
+    y = physics.A(x)
+    return y + recorruption(physics, y, sigma, generator)
+
+
+def recorruption(physics: Operator, y: Measurement, sigma: float | Tensor, generator: Generator | None) -> Measurement:
+    """Draw omega ~ N(0, sigma^2) on the measured entries of y; sigma is a number or one for each item, (B,)."""
+    scale = sigma.to(y).view(-1, *[1] * (y.ndim - 1)) if isinstance(sigma, Tensor) and sigma.ndim else sigma
+    return scale * normal(tuple(y.shape), generator, y.device).to(y.dtype) * physics.mask

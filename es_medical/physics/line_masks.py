@@ -1,0 +1,58 @@
+"""Sampling masks of accelerated MRI: random k-space columns with a Gaussian density and a fully sampled centre."""
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+
+def gaussian_line_mask(width: int, acceleration: float, center_fraction: float, seed: int) -> Bool[Tensor, " w"]:
+    """Draw the phase-encoding lines (k-space columns) of a Cartesian acquisition.
+
+    The central block is always measured; further lines are drawn without replacement with a Gaussian density centred
+    at zero frequency (standard deviation width / 6), as the paper's "random Gaussian mask".
+
+    Args:
+        width: number of k-space columns.
+        acceleration: width / number of measured lines; exactly round(width / acceleration) lines are measured.
+        center_fraction: share of the columns in the central block (at least the zero frequency), e.g. 0.03 at x8.
+        seed: the same seed gives the same mask.
+
+    Returns:
+        (W,) bool, True where a line is measured; width // 2 always is.
+
+    Raises:
+        ValueError: the centre alone has more lines than the acceleration allows.
+
+    >>> int(gaussian_line_mask(320, 8, 0.03, seed=0).sum())
+    40
+    """
+    n_lines, n_center = line_counts(width, acceleration, center_fraction)
+    position = torch.arange(width) - width // 2
+    density = torch.exp(-0.5 * (position / (width / 6)).double() ** 2)
+    center = center_lines(width, n_center)
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.multinomial(torch.where(center, 0.0, density), max(n_lines - n_center, 1), generator=generator)
+    mask = center.clone()
+    mask[drawn[: n_lines - n_center]] = True
+    return mask
+
+
+def line_counts(width: int, acceleration: float, center_fraction: float) -> tuple[int, int]:
+    """Return (measured lines, lines of the central block) or raise ValueError when they can't both hold."""
+    if not acceleration >= 1 or not 0 <= center_fraction <= 1:
+        raise ValueError(
+            f"acceleration must be >= 1 and center_fraction in [0, 1], got {acceleration} and {center_fraction}"
+        )
+    n_lines, n_center = max(round(width / acceleration), 1), max(round(width * center_fraction), 1)
+    if n_center > n_lines:
+        raise ValueError(
+            f"a centre of {n_center} lines ({center_fraction:g} of {width}) exceeds the {n_lines} lines "
+            f"that acceleration {acceleration:g} leaves"
+        )
+    return n_lines, n_center
+
+
+def center_lines(width: int, n: int) -> Bool[Tensor, " w"]:
+    """Mark the n central columns around zero frequency, index width // 2; of an even n the extra one is on the left."""
+    position = torch.arange(width) - width // 2
+    return (position >= -(n // 2)) & (position < n - n // 2)

@@ -1,0 +1,47 @@
+"""The virtual operator A T_g: the same measurements, seen as those of a transformed image."""
+
+from es_medical.groups import Group
+from es_medical.physics.base import Operator
+from es_medical.types import Elements, Image, Mask, Measurement
+
+
+class VirtualPhysics(Operator):
+    r"""Virtual operator A T_g of section "Proposed loss": y = A x = (A T_g)(T_g^-1 x).
+
+    T_g is orthogonal, so adjoint, pseudo-inverse and proximal step of A T_g are those of A moved by T_g; what is in
+    closed form for A stays so.
+
+    Args:
+        physics: the operator A.
+        group: the group of T_g.
+        g: one element for each item of the batch.
+    """
+
+    def __init__(self, physics: Operator, group: Group, g: Elements) -> None:
+        super().__init__(img_size=physics.img_size)
+        self.physics, self.group, self.g = physics, group, g
+
+    @property
+    def mask(self) -> Mask:  # type: ignore[override]
+        """Indicator of measured entries: that of A."""
+        return self.physics.mask
+
+    def A(self, x: Image) -> Measurement:
+        """A T_g x."""
+        return self.physics.A(self.group.apply(x, self.g))
+
+    def A_adjoint(self, y: Measurement) -> Image:
+        """T_g^-1 A^T y."""
+        return self.group.inverse(self.physics.A_adjoint(y), self.g)
+
+    def A_dagger(self, y: Measurement) -> Image:
+        """T_g^-1 A^dagger y."""
+        return self.group.inverse(self.physics.A_dagger(y), self.g)
+
+    def prox_l2(self, z: Image, y: Measurement, gamma: float) -> Image:
+        """T_g^-1 prox_A(T_g z), the proximal step of A T_g at z."""
+        return self.group.inverse(self.physics.prox_l2(self.group.apply(z, self.g), y, gamma), self.g)
+
+    def masked(self, m: Mask) -> "VirtualPhysics":
+        """M A T_g."""
+        return VirtualPhysics(self.physics.masked(m), self.group, self.g)

@@ -1,0 +1,46 @@
+"""Seeded random draws: one generator for a batch, or one for each item so that an item's numbers never depend on its batch."""
+
+import hashlib
+
+import torch
+from torch import Tensor
+
+from es_medical.types import Generator
+
+
+def item_generator(seed: int, key: str, stream: str = "") -> torch.Generator:
+    """Make the generator of one item: the same for the same seed, stream and key, in any batch, worker or folder.
+
+    Args:
+        seed: seed of the run or the data set.
+        key: identifier of the item, for example its salted hash.
+        stream: what the numbers are for ("noise", "split", ...); streams are independent.
+
+    Returns:
+        A CPU generator.
+
+    >>> bool(torch.rand(1, generator=item_generator(0, "a")) == torch.rand(1, generator=item_generator(0, "a")))
+    True
+    """
+    digest = hashlib.sha256(f"{seed}/{stream}/{key}".encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+
+
+def uniform(shape: tuple[int, ...], generator: Generator | None, device: torch.device | str) -> Tensor:
+    """Draw uniform numbers in [0, 1) of `shape`, whose first axis is the batch, on `device`."""
+    return _draw(torch.rand, shape, generator, device)
+
+
+def normal(shape: tuple[int, ...], generator: Generator | None, device: torch.device | str) -> Tensor:
+    """Draw standard normal numbers of `shape`, whose first axis is the batch, on `device`."""
+    return _draw(torch.randn, shape, generator, device)
+
+
+def _draw(draw, shape: tuple[int, ...], generator: Generator | None, device: torch.device | str) -> Tensor:  # noqa: ANN001
+    if generator is None or isinstance(generator, torch.Generator):
+        source = device if generator is None else generator.device
+        return draw(shape, generator=generator, device=source).to(device, non_blocking=True)
+    if len(generator) != shape[0]:
+        raise ValueError(f"{len(generator)} generators for a batch of {shape[0]} items: give one for each item")
+    rows = [draw(shape[1:], generator=one, device=one.device) for one in generator]
+    return torch.stack(rows).to(device, non_blocking=True)

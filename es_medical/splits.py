@@ -1,0 +1,91 @@
+"""How measurements are divided into the part M1 the network sees and the part M2 it has to predict."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from es_medical.physics.base import Operator
+from es_medical.physics.line_masks import center_lines
+from es_medical.randomness import uniform
+from es_medical.types import Generator, Mask
+
+
+class Split:
+    """Draw M1 for each item of a batch; M2 = M - M1, so M1 + M2 = M and M1 M2 = 0.
+
+    Args:
+        unit: what is drawn: "lines" (k-space columns) or "samples" (points of k-space).
+        split_ratio: s, the share of all measured units that M1 gets (paper: 0.8).
+        n_center: central k-space columns that always stay in M1 (the ACS block); at least the zero frequency does.
+        mode: "exact" gives M1 round(s m) units of m; "bernoulli" draws each unit that is not kept with probability s.
+
+    Neither M1 nor M2 is ever empty: at least one unit that is not kept is on either side.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        unit: Literal["lines", "samples"] = "lines",
+        split_ratio: float = 0.8,
+        n_center: int = 1,
+        mode: Literal["exact", "bernoulli"] = "exact",
+    ) -> None:
+        if unit not in ("lines", "samples") or mode not in ("exact", "bernoulli"):
+            raise ValueError(f"unit must be lines or samples and mode exact or bernoulli, got {unit!r} and {mode!r}")
+        if not 0 < split_ratio < 1:
+            raise ValueError(f"split_ratio must lie strictly between 0 and 1, got {split_ratio}")
+        self.unit, self.split_ratio, self.n_center, self.mode = unit, split_ratio, max(n_center, 1), mode
+
+    def __call__(self, physics: Operator, batch: int, generator: Generator | None) -> Mask:
+        """Return M1, float (B, 1, 1, W) for lines or (B, 1, H, W) for samples.
+
+        Raises:
+            ValueError: the operator has too few units to divide (checked where the mask is on the CPU).
+        """
+        units = self._units(physics)  # (B or 1, n)
+        kept = self._kept(physics, units)
+        if units.device.type == "cpu":
+            self.check(physics)
+        drawn = self._draw(units.expand(batch, -1), kept.expand(batch, -1), generator)
+        return self._shape(drawn, physics) * physics.mask
+
+    def check(self, physics: Operator) -> None:
+        """Raise ValueError when an item of `physics` leaves less than one unit for M1 or for M2."""
+        units = self._units(physics)
+        free = (units.bool() & ~self._kept(physics, units)).sum(-1)
+        if int(free.min()) < 1 or int(units.sum(-1).min()) < 2:
+            raise ValueError(
+                f"can't split {int(units.sum(-1).min())} measured {self.unit} of which {self.n_center} central ones stay in M1: "
+                "at least two are needed, and one that is not kept"
+            )
+
+    def _units(self, physics: Operator) -> Tensor:
+        """Indicator (B or 1, n) of the measured units."""
+        mask, (height, width) = physics.mask, physics.image_size
+        if self.unit == "lines":
+            return mask.amax(dim=(1, 2))
+        return mask.expand(-1, 1, height, width).flatten(1)
+
+    def _kept(self, physics: Operator, units: Tensor) -> Tensor:
+        height, width = physics.image_size
+        center = center_lines(width, self.n_center).to(units.device)
+        return (center if self.unit == "lines" else center.repeat(height))[None] & units.bool()
+
+    def _draw(self, units: Tensor, kept: Tensor, generator: Generator | None) -> Tensor:
+        """Choose units by rank: kept ones first, then the others in random order, unmeasured ones never."""
+        score = uniform(tuple(units.shape), generator, units.device)
+        order = torch.where(kept, -1.0, torch.where(units.bool(), score, 2.0))
+        rank = order.argsort(-1).argsort(-1)
+        measured, n_kept = units.sum(-1, keepdim=True), kept.sum(-1, keepdim=True)
+        if self.mode == "exact":
+            n1 = torch.round(self.split_ratio * measured)
+        else:
+            n1 = n_kept + ((order >= 0) & (order < self.split_ratio)).sum(-1, keepdim=True)
+        return (rank < n1.clamp(min=n_kept.clamp(min=1), max=measured - 1)).to(units.dtype)
+
+    def _shape(self, drawn: Tensor, physics: Operator) -> Tensor:
+        height, width = physics.image_size
+        return drawn.view(len(drawn), 1, 1 if self.unit == "lines" else height, width)
