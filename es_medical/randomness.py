@@ -1,6 +1,7 @@
 """Seeded random draws: one generator for a batch, or one for each item so that an item's numbers never depend on its batch."""
 
 import hashlib
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -36,7 +37,9 @@ def normal(shape: tuple[int, ...], generator: Generator | None, device: torch.de
     return _draw(torch.randn, shape, generator, device)
 
 
-def _draw(draw, shape: tuple[int, ...], generator: Generator | None, device: torch.device | str) -> Tensor:  # noqa: ANN001
+def _draw(
+    draw: Callable[..., Tensor], shape: tuple[int, ...], generator: Generator | None, device: torch.device | str
+) -> Tensor:
     if generator is None or isinstance(generator, torch.Generator):
         source = device if generator is None else generator.device
         return draw(shape, generator=generator, device=source).to(device, non_blocking=True)

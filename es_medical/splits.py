@@ -58,7 +58,7 @@ class Split:
         free = (units.bool() & ~self._kept(physics, units)).sum(-1)
         if int(free.min()) < 1 or int(units.sum(-1).min()) < 2:
             raise ValueError(
-                f"can't split {int(units.sum(-1).min())} measured {self.unit} of which {self.n_center} central ones stay in M1: "
+                f"can't split {int(units.sum(-1).min())} measured {self.unit} of which the central {self.n_center} stay in M1: "
                 "at least two are needed, and one that is not kept"
             )
 

@@ -62,6 +62,4 @@ class EquivariantSplitting:
         prediction = physics.A(x_hat)  # A_1 x_hat where M1, A_2 x_hat where M2
         consistency = mean_square(prediction - (y - omega / self.alpha), m1)
         unseen = mean_square(prediction - y, m2)
-        return LossValue(
-            self.consistency_weight * consistency + unseen, {"consistency": consistency, "prediction": unseen}
-        )
+        return LossValue(self.consistency_weight * consistency + unseen, {"consistency": consistency, "prediction": unseen})

@@ -60,12 +60,10 @@ def ssim(x_hat: Image, x: Image, data_range: float | Tensor) -> PerItem:
 
     peak = _check(x_hat, x, data_range).expand(len(x))
     if min(x.shape[-2:]) < SSIM_WINDOW:
-        raise ValueError(
-            f"SSIM needs images of at least {SSIM_WINDOW} pixels a side, got {x.shape[-2]} x {x.shape[-1]}"
-        )
+        raise ValueError(f"SSIM needs images of at least {SSIM_WINDOW} pixels a side, got {x.shape[-2]} x {x.shape[-1]}")
     window, width = (SSIM_WINDOW, SSIM_WINDOW), (1.5, 1.5)
-    scaled = [magnitude(one) / peak.view(-1, 1, 1, 1) for one in (x_hat, x)]  # data_range 1 for every item
-    values, _ = compute_ssim_and_cs(*scaled, spatial_dims=2, kernel_size=window, kernel_sigma=width, data_range=1.0)
+    first, second = (magnitude(one) / peak.view(-1, 1, 1, 1) for one in (x_hat, x))  # data_range 1 for every item
+    values, _ = compute_ssim_and_cs(first, second, spatial_dims=2, kernel_size=window, kernel_sigma=width, data_range=1.0)
     return values.flatten(1).mean(1)
 
 

@@ -21,9 +21,7 @@ class MoDL(nn.Module):
         noise_level: second argument of denoisers that ask for one (deepinv's DRUNet, DnCNN); None calls phi(x).
     """
 
-    def __init__(
-        self, denoiser: nn.Module, n_iterations: int = 3, step: float = 1.0, noise_level: float | None = None
-    ) -> None:
+    def __init__(self, denoiser: nn.Module, n_iterations: int = 3, step: float = 1.0, noise_level: float | None = None) -> None:
         super().__init__()
         if step <= 0:
             raise ValueError(f"step must be positive, got {step}")

@@ -1,7 +1,9 @@
 """Reynolds averaging: make any reconstructor equivariant by averaging it over the virtual operators A T_g."""
 
+from functools import reduce
 from typing import Literal
 
+import torch
 from torch import nn
 
 from es_medical.groups import Group
@@ -45,9 +47,8 @@ class ReynoldsAveraging(nn.Module):
         self.group.check(physics.image_size)
         if g is None and not self.training and self.evaluation == "full":
             elements = self.group.elements().to(y.device)
-            return (
-                sum(self.term(y, physics, h.expand(len(y), *h.shape), generator) for h in elements) / self.group.order
-            )
+            terms = (self.term(y, physics, h.expand(len(y), *h.shape), generator) for h in elements)
+            return reduce(torch.add, terms) / self.group.order
         return self.term(y, physics, self.group.sample(len(y), generator, y.device) if g is None else g, generator)
 
     def term(self, y: Measurement, physics: Operator, g: Elements, generator: Generator | None) -> Image:

@@ -22,22 +22,20 @@ class Accelerated(nn.Module):
 
     Args:
         denoiser: image-to-image module; its parameters and their names in checkpoints stay its own.
-        bfloat16: autocast the denoiser.
+        autocast: run the denoiser in bfloat16.
         channels_last: use the channels-last memory format.
         compiled: `torch.compile` the denoiser, one graph for each input shape.
     """
 
-    def __init__(
-        self, denoiser: nn.Module, bfloat16: bool = True, channels_last: bool = True, compiled: bool = False
-    ) -> None:
+    def __init__(self, denoiser: nn.Module, autocast: bool = True, channels_last: bool = True, compiled: bool = False) -> None:
         super().__init__()
         self.denoiser = denoiser.to(memory_format=torch.channels_last) if channels_last else denoiser
-        self.bfloat16 = bfloat16
+        self.autocast = autocast
         self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
         if compiled:
             self.denoiser.compile(dynamic=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the denoised x, (B, C, H, W) in the dtype of x."""
-        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.bfloat16):
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.autocast):
             return self.denoiser(x.contiguous(memory_format=self.memory_format)).to(x.dtype)

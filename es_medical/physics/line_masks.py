@@ -40,9 +40,7 @@ def gaussian_line_mask(width: int, acceleration: float, center_fraction: float, 
 def line_counts(width: int, acceleration: float, center_fraction: float) -> tuple[int, int]:
     """Return (measured lines, lines of the central block) or raise ValueError when they can't both hold."""
     if not acceleration >= 1 or not 0 <= center_fraction <= 1:
-        raise ValueError(
-            f"acceleration must be >= 1 and center_fraction in [0, 1], got {acceleration} and {center_fraction}"
-        )
+        raise ValueError(f"acceleration must be >= 1 and center_fraction in [0, 1], got {acceleration} and {center_fraction}")
     n_lines, n_center = max(round(width / acceleration), 1), max(round(width * center_fraction), 1)
     if n_center > n_lines:
         raise ValueError(

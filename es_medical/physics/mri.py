@@ -64,12 +64,7 @@ def sampling_mask(mask: Tensor | np.ndarray | Sequence[int], size: tuple[int, in
     given = torch.as_tensor(mask)
     shaped = given.view(*[1] * (4 - given.ndim), *given.shape) if given.ndim < 4 else given
     height, width = size
-    if (
-        given.ndim not in (1, 2, 4)
-        or shaped.shape[1] != 1
-        or shaped.shape[2] not in (1, height)
-        or shaped.shape[3] != width
-    ):
+    if given.ndim not in (1, 2, 4) or shaped.shape[1] != 1 or shaped.shape[2] not in (1, height) or shaped.shape[3] != width:
         raise ValueError(
             f"mask of shape {tuple(given.shape)} does not fit images of {height} x {width}: "
             f"expected ({width},), ({height}, {width}), (1, 1, {height}, {width}) or (B, 1, {height}, {width})"
@@ -83,6 +78,6 @@ def sampling_mask(mask: Tensor | np.ndarray | Sequence[int], size: tuple[int, in
 def _from_mask(mask: Mask, img_size: tuple[int, ...]) -> MRI:
     """Make an MRI operator of a mask that was checked before."""
     physics = MRI.__new__(MRI)
-    Operator.__init__(physics, img_size=img_size)
+    super(MRI, physics).__init__(img_size=img_size)
     physics.register_buffer("mask", mask)
     return physics
