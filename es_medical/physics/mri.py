@@ -52,7 +52,7 @@ class MRI(Operator):
 
     def masked(self, m: Mask) -> "MRI":
         """Return M1 M F for a mask m of any shape that the constructor takes."""
-        return _from_mask(self.mask * sampling_mask(m, self.image_size), self.img_size)
+        return MRI(self.mask * sampling_mask(m, self.image_size), self.image_size)
 
 
 def sampling_mask(mask: Tensor | np.ndarray | Sequence[int], size: tuple[int, int]) -> Mask:
@@ -73,11 +73,3 @@ def sampling_mask(mask: Tensor | np.ndarray | Sequence[int], size: tuple[int, in
     if shaped.device.type == "cpu" and not bool(((shaped == 0) | (shaped == 1)).all()):
         raise ValueError(f"mask values must be 0 or 1, got values from {shaped.min():g} to {shaped.max():g}")
     return shaped
-
-
-def _from_mask(mask: Mask, img_size: tuple[int, ...]) -> MRI:
-    """Make an MRI operator of a mask that was checked before."""
-    physics = MRI.__new__(MRI)
-    super(MRI, physics).__init__(img_size=img_size)
-    physics.register_buffer("mask", mask)
-    return physics
