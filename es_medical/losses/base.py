@@ -1,6 +1,6 @@
 """What every loss takes and gives."""
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -8,6 +8,7 @@ from es_medical.physics.base import Operator
 from es_medical.types import Generator, Image, Mask, Measurement, PerItem
 
 
+@runtime_checkable
 class Reconstructor(Protocol):
     """f(y, A): a network that reconstructs y given its operator, with its randomness from `generator`."""
 
@@ -22,6 +23,7 @@ class LossValue(NamedTuple):
     parts: dict[str, PerItem]
 
 
+@runtime_checkable
 class Loss(Protocol):
     """A training loss. It draws its own randomness from `generator` and keeps nothing between calls."""
 

@@ -6,6 +6,7 @@ from es_medical.groups import Group
 from es_medical.metrics.image import decibel
 from es_medical.physics.base import Operator
 from es_medical.physics.virtual import VirtualPhysics
+from es_medical.randomness import uniform
 from es_medical.types import Generator, Image, Measurement, PerItem
 
 
@@ -17,7 +18,9 @@ def equivariance(
     generator: Generator | None,
     data_range: float = 1.0,
 ) -> PerItem:
-    """EQUIV = -10 log10 mean |f(y, A T_g) - T_g^-1 f(y, A)|^2 of each item (appendix "Metrics"), one random g each.
+    """EQUIV = -10 log10 E_g mean |f(y, A T_g) - T_g^-1 f(y, A)|^2 of each item (appendix "Metrics").
+
+    The identity has no error, so E_g is estimated by (|G| - 1) / |G| times the error of one random g other than it.
 
     Args:
         reconstruct: f, from (y, physics) to images (B, C, H, W).
@@ -30,7 +33,9 @@ def equivariance(
     Returns:
         Decibels (B,), at most `es_medical.metrics.image.MAX_DB`, which stands for exact equivariance.
     """
-    g = group.sample(len(y), generator, y.device)
+    others = group.elements()[1:].to(y.device)
+    g = others[(len(others) * uniform((len(y),), generator, y.device)).long()]
     moved = reconstruct(y, VirtualPhysics(physics, group, g))
     difference = moved - group.inverse(reconstruct(y, physics), g)
-    return decibel(difference.square().flatten(1).mean(1) / data_range**2)
+    share = (group.order - 1) / group.order
+    return decibel(share * difference.square().flatten(1).mean(1) / data_range**2)

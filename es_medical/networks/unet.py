@@ -1,6 +1,7 @@
 """The image-domain denoiser phi, and how it is made fast on a GPU."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from deepinv.models import UNet
@@ -34,8 +35,21 @@ class Accelerated(nn.Module):
         self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
         if compiled:
             self.denoiser.compile(dynamic=False)
+        self.register_state_dict_post_hook(_drop_wrapper_name)
+        self.register_load_state_dict_pre_hook(_add_wrapper_name)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the denoised x, (B, C, H, W) in the dtype of x."""
+    def forward(self, x: Tensor, noise_level: float | None = None) -> Tensor:
+        """Return the denoised x, (B, C, H, W) in the dtype of x; `noise_level` is for denoisers that ask for one."""
+        inputs = (x.contiguous(memory_format=self.memory_format), *([] if noise_level is None else [noise_level]))
         with torch.autocast(x.device.type, torch.bfloat16, enabled=self.autocast):
-            return self.denoiser(x.contiguous(memory_format=self.memory_format)).to(x.dtype)
+            return self.denoiser(*inputs).to(x.dtype)
+
+
+def _drop_wrapper_name(module: nn.Module, state_dict: dict[str, Any], prefix: str, metadata: dict[str, Any]) -> None:
+    for name in [name for name in state_dict if name.startswith(f"{prefix}denoiser.")]:
+        state_dict[prefix + name.removeprefix(f"{prefix}denoiser.")] = state_dict.pop(name)
+
+
+def _add_wrapper_name(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:  # noqa: ANN401 - unused
+    for name in [name for name in state_dict if name.startswith(prefix)]:
+        state_dict[f"{prefix}denoiser.{name.removeprefix(prefix)}"] = state_dict.pop(name)

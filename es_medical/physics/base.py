@@ -1,7 +1,5 @@
 """The contract of every forward operator A, and noisy measurements of it."""
 
-from typing import Self
-
 from deepinv.physics import LinearPhysics
 from torch import Tensor
 
@@ -20,7 +18,7 @@ class Operator(LinearPhysics):
     mask: Mask
     """Indicator of measured entries, broadcastable to y."""
 
-    def masked(self, m: Mask) -> Self:
+    def masked(self, m: Mask) -> "Operator":
         """Return the operator M A that keeps the measured entries where m is 1; m broadcasts to y."""
         raise TypeError(f"{type(self).__name__} can't be split: it defines no masked(m)")
 
@@ -48,5 +46,11 @@ def measure(physics: Operator, x: Image, sigma: float | Tensor, generator: Gener
 
 def recorruption(physics: Operator, y: Measurement, sigma: float | Tensor, generator: Generator | None) -> Measurement:
     """Draw omega ~ N(0, sigma^2) on the measured entries of y; sigma is a number or one for each item, (B,)."""
-    scale = sigma.to(y).view(-1, *[1] * (y.ndim - 1)) if isinstance(sigma, Tensor) and sigma.ndim else sigma
-    return scale * normal(tuple(y.shape), generator, y.device).to(y.dtype) * physics.mask
+    return per_item(sigma, y) * normal(tuple(y.shape), generator, y.device).to(y.dtype) * physics.mask
+
+
+def per_item(value: float | Tensor, x: Tensor) -> float | Tensor:
+    """Bring one number for each item, (B,), to a shape that broadcasts to x (B, ...); a single number stays as it is."""
+    if not isinstance(value, Tensor):
+        return value
+    return value.to(x).view(-1, *[1] * (x.ndim - 1)) if value.ndim else value.to(x.dtype)

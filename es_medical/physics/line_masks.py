@@ -30,10 +30,12 @@ def gaussian_line_mask(width: int, acceleration: float, center_fraction: float, 
     position = torch.arange(width) - width // 2
     density = torch.exp(-0.5 * (position / (width / 6)).double() ** 2)
     center = center_lines(width, n_center)
+    if n_lines == n_center:
+        return center
     generator = torch.Generator().manual_seed(seed)
-    drawn = torch.multinomial(torch.where(center, 0.0, density), max(n_lines - n_center, 1), generator=generator)
+    drawn = torch.multinomial(torch.where(center, 0.0, density), n_lines - n_center, generator=generator)
     mask = center.clone()
-    mask[drawn[: n_lines - n_center]] = True
+    mask[drawn] = True
     return mask
 
 

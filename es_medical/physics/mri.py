@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from es_medical.physics.base import Operator
+from es_medical.physics.base import Operator, per_item
 from es_medical.physics.fourier import fft2c, filter_kspace, ifft2c
 from es_medical.types import Image, KSpace, Mask
 
@@ -26,7 +26,7 @@ class MRI(Operator):
         ValueError: the mask does not fit `size`, or holds other values than 0 and 1.
     """
 
-    def __init__(self, mask: Tensor | np.ndarray | Sequence[int], size: tuple[int, int]) -> None:
+    def __init__(self, mask: Tensor | np.ndarray | Sequence[float], size: tuple[int, int]) -> None:
         super().__init__(img_size=(2, *size))
         self.register_buffer("mask", sampling_mask(mask, size))
 
@@ -47,7 +47,8 @@ class MRI(Operator):
         return filter_kspace(x, self.mask)
 
     def prox_l2(self, z: Image, y: KSpace, gamma: float | Tensor) -> Image:
-        """argmin_x gamma/2 |A x - y|^2 + 1/2 |x - z|^2 = z + gamma / (1 + gamma) (A^T y - A^T A z)."""
+        """argmin_x gamma/2 |A x - y|^2 + 1/2 |x - z|^2 = z + gamma / (1 + gamma) (A^T y - A^T A z); gamma is a number or (B,)."""
+        gamma = per_item(gamma, z)
         return z + gamma / (1 + gamma) * (self.A_adjoint(y) - self.A_adjoint_A(z))
 
     def masked(self, m: Mask) -> "MRI":
@@ -55,7 +56,7 @@ class MRI(Operator):
         return MRI(self.mask * sampling_mask(m, self.image_size), self.image_size)
 
 
-def sampling_mask(mask: Tensor | np.ndarray | Sequence[int], size: tuple[int, int]) -> Mask:
+def sampling_mask(mask: Tensor | np.ndarray | Sequence[float], size: tuple[int, int]) -> Mask:
     """Bring a sampling mask to float (B or 1, 1, H or 1, W) and refuse one that does not fit.
 
     >>> sampling_mask([0, 1, 1, 0], (8, 4)).shape
@@ -69,7 +70,7 @@ def sampling_mask(mask: Tensor | np.ndarray | Sequence[int], size: tuple[int, in
             f"mask of shape {tuple(given.shape)} does not fit images of {height} x {width}: "
             f"expected ({width},), ({height}, {width}), (1, 1, {height}, {width}) or (B, 1, {height}, {width})"
         )
-    shaped = shaped if shaped.is_floating_point() else shaped.float()
+    shaped = shaped.to(torch.float32, copy=True)  # the operator keeps its own mask, and y the precision of x
     if shaped.device.type == "cpu" and not bool(((shaped == 0) | (shaped == 1)).all()):
         raise ValueError(f"mask values must be 0 or 1, got values from {shaped.min():g} to {shaped.max():g}")
     return shaped

@@ -1,5 +1,7 @@
 """The virtual operator A T_g: the same measurements, seen as those of a transformed image."""
 
+from torch import Tensor
+
 from es_medical.groups import Group
 from es_medical.physics.base import Operator
 from es_medical.types import Elements, Image, Mask, Measurement
@@ -38,7 +40,7 @@ class VirtualPhysics(Operator):
         """T_g^-1 A^dagger y."""
         return self.group.inverse(self.physics.A_dagger(y), self.g)
 
-    def prox_l2(self, z: Image, y: Measurement, gamma: float) -> Image:
+    def prox_l2(self, z: Image, y: Measurement, gamma: float | Tensor) -> Image:
         """T_g^-1 prox_A(T_g z), the proximal step of A T_g at z."""
         return self.group.inverse(self.physics.prox_l2(self.group.apply(z, self.g), y, gamma), self.g)
 

@@ -1,0 +1,151 @@
+"""Command line of data_prep: raw files in, one HDF5 file of slices out."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, Literal, NoReturn
+
+import typer
+
+app = typer.Typer(
+    help="Turns raw images into one HDF5 file of slices for training and evaluation.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+demo_app = typer.Typer(help="Demo data made from what installed packages hold: nothing is downloaded.", no_args_is_help=True)
+app.add_typer(demo_app, name="demo")
+
+Acceleration = Annotated[float, typer.Option(help="Width / measured lines of the one sampling mask.", min=1)]
+CenterFraction = Annotated[float, typer.Option(help="Fraction of the lines that the centre always measures.", min=0, max=1)]
+Sigma = Annotated[
+    float, typer.Option(help="Noise on each real and imaginary part of a measured sample, for images in [0, 1].", min=0)
+]
+Seed = Annotated[int, typer.Option(help="Seed of the mask, the noise and the split.", min=0)]
+Normalise = Annotated[
+    Literal["slice", "volume"],
+    typer.Option(help="Min-max range that becomes [0, 1]; the paper normalises each slice. The scale is stored."),
+]
+WithoutImage = Annotated[bool, typer.Option("--without-image", help="Store no ground truth, as for users who have none.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Make it anew even if up to date, and replace any file.")]
+Out = Annotated[Path, typer.Argument(help="File to write (.h5 or .hdf5); a folder, or a name without suffix, gets one.")]
+
+
+@app.callback()
+def main() -> None:
+    """Turns raw images into one HDF5 file of slices for training and evaluation."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a stopped run, too, removes its temporary file
+
+
+@app.command()
+def fastmri(
+    src: Annotated[Path, typer.Argument(help="Folder (searched recursively) or one .h5 file of fastMRI volumes.")],
+    out: Out,
+    slices: Annotated[Literal["middle", "all"], typer.Option(help="Slices of each volume; the paper: middle.")] = "middle",
+    acceleration: Acceleration = 8,
+    center_fraction: CenterFraction = 0.03,
+    sigma: Sigma = 0.005,
+    seed: Seed = 0,
+    train: Annotated[
+        float, typer.Option(help="Volumes for training and validation. With fewer than TRAIN + TEST, only the ratio counts.")
+    ] = 900,
+    test: Annotated[float, typer.Option(help="Volumes for test. TRAIN + TEST of at most 1 are fractions.")] = 73,
+    val: Annotated[
+        int | None, typer.Option(help="Validation volumes, taken from the training ones.", show_default="about 5 %")
+    ] = None,
+    size: Annotated[
+        int | None,
+        typer.Option(
+            help="Crop or zero-pad each image to SIZE x SIZE.", min=16, show_default="its own, or 320 where sizes differ"
+        ),
+    ] = None,
+    coils: Annotated[Literal["single", "multi"], typer.Option(help="Kind of k-space to expect.")] = "single",
+    target: Annotated[
+        Literal["auto", "esc", "rss"], typer.Option(help="Reconstruction that is the ground truth; auto: esc, else rss.")
+    ] = "auto",
+    normalise: Normalise = "slice",
+    without_image: WithoutImage = False,
+    workers: Annotated[int, typer.Option(help="Processes that read files.", min=1)] = 1,
+    salt: Annotated[
+        str | None,
+        typer.Option(
+            help="Secret behind the hashed ids; never stored. The default can be derived by anyone from the seed, so give "
+            "one where patient numbers could be guessed; give the same again for the same ids.",
+            envvar="ES_MEDICAL_SALT",
+            show_default="from the seed",
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check every file; write nothing.")] = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """FastMRI volumes in the paper's synthetic setting: magnitude ground truth, k-space simulated once with one mask.
+
+    The ground truth is reconstruction_esc or reconstruction_rss, or the image of fully sampled k-space where there is
+    neither. Undersampled files without reconstruction are skipped. The split keeps the volumes of a patient together.
+    A folder as OUT gets fastmri.h5; a manifest (.manifest.json) is written beside it. A second run with the same input
+    and options does nothing; an interrupted one leaves nothing and starts again. Exit status 1: a file failed, or
+    nothing could be written.
+    """
+    from rich.console import Console
+
+    from data_prep import fastmri as command
+    from data_prep.manifest import default_salt, output_path
+    from data_prep.workers import worker_pool
+
+    options = command.Options(
+        slices, acceleration, center_fraction, sigma, seed, train, test, val, size, coils, target, normalise,
+        not without_image,
+    )  # fmt: skip
+    try:
+        path = output_path(out, "fastmri.h5")
+        with worker_pool(workers) as pool:
+            job = command.Job(src, path, options, salt or default_salt(seed), workers, pool, Console())
+            succeeded = command.run(job, dry_run, overwrite)
+    except (ValueError, OSError) as error:
+        _stop(error)
+    if not succeeded:
+        raise typer.Exit(1)
+
+
+@demo_app.command("mri")
+def demo_mri(
+    out: Out,
+    size: Annotated[int, typer.Option(help="Height and width of the slices, pixels.", min=16, max=512)] = 64,
+    acceleration: Acceleration = 4,
+    center_fraction: CenterFraction = 0.08,
+    sigma: Sigma = 0.005,
+    seed: Seed = 0,
+    val: Annotated[int, typer.Option(help="Validation slices, in one block.", min=0)] = 10,
+    test: Annotated[int, typer.Option(help="Test slices, in two blocks.", min=0)] = 20,
+    gap: Annotated[int, typer.Option(help="Slices left out on either side of each held-out block.", min=0)] = 2,
+    normalise: Normalise = "slice",
+    without_image: WithoutImage = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Axial slices of the ICBM152 T1 brain template (extra `demo`), with simulated undersampled noisy k-space.
+
+    Training, validation and test slices are contiguous blocks with a gap between them, so nothing leaks. A folder as
+    OUT gets demo_mri.h5. A second run with the same options does nothing.
+    """
+    from rich.console import Console
+
+    from data_prep import demo
+    from data_prep.manifest import output_path
+
+    options = demo.Options(size, acceleration, center_fraction, sigma, seed, val, test, gap, normalise, not without_image)
+    try:
+        demo.run(output_path(out, "demo_mri.h5"), options, overwrite, Console())
+    except (ValueError, OSError) as error:
+        _stop(error)
+
+
+def _stop(error: Exception) -> NoReturn:
+    typer.echo(f"error: {error}", err=True)
+    raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    app(prog_name="python -m data_prep")

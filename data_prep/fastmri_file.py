@@ -1,0 +1,245 @@
+"""One fastMRI volume: what its HDF5 file holds, and the magnitude image that serves as ground truth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import h5py
+import numpy as np
+
+from data_prep.ismrmrd import Encoding, parse_header
+from data_prep.manifest import PrepError, SkipError
+from data_prep.simulate import VolumeRange, crop_or_pad
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Coils = Literal["single", "multi"]
+Target = Literal["auto", "esc", "rss"]
+Chosen = Literal["middle", "all"]
+
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+RECONSTRUCTIONS = ("reconstruction_esc", "reconstruction_rss")
+COMPUTED = {"single": "ifft(kspace)", "multi": "rss(ifft(kspace))"}
+FASTMRI_SIZE = (320, 320)
+
+
+@contextmanager
+def open_volume(path: Path) -> Iterator[h5py.File]:
+    """Opens an HDF5 file, or says whether it is cut short or never was one.
+
+    Raises:
+        PrepError: the file is empty, not HDF5, truncated, damaged, or a read from it fails.
+    """
+    try:
+        file = h5py.File(path, "r")
+    except OSError as error:
+        raise PrepError(_why_unreadable(path, str(error))) from error
+    with file:
+        yield file
+
+
+def _why_unreadable(path: Path, error: str) -> str:
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            start = file.read(512)
+    except OSError as problem:
+        return f"cannot be read ({problem.strerror})"
+    if size == 0:
+        return "empty file (0 bytes)"
+    if not start.startswith(SIGNATURE):
+        kind = "looks like a web page or XML" if start.lstrip()[:1] == b"<" else "the HDF5 signature is missing"
+        return f"not an HDF5 file ({kind}; {size} bytes)"
+    if "truncated" in error:
+        return f"truncated HDF5 file: {size} bytes are there, the file says it has more; download it again"
+    return f"damaged HDF5 file ({size} bytes): download it again"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is asked of each file."""
+
+    coils: Coils = "single"
+    target: Target = "auto"
+    slices: Chosen = "middle"
+
+
+@dataclass(frozen=True)
+class Volume:
+    """A volume that passed every check.
+
+    Attributes:
+        path: the file.
+        name: its path below the source folder.
+        digest: SHA-256 of its bytes.
+        subject: patient identifier when the file has one, else the digest. Never stored as it is.
+        target: dataset that gives the ground truth, or how it is computed.
+        slices: indices of the chosen slices.
+        size: (H, W) of the target.
+        range: smallest and largest value of the whole target volume, raw units.
+        spacing: row and column spacing in mm, NaN where unknown.
+        note: what a user should know.
+    """
+
+    path: Path
+    name: str
+    digest: str
+    subject: str
+    target: str
+    slices: tuple[int, ...]
+    size: tuple[int, int]
+    range: VolumeRange
+    spacing: tuple[float, float]
+    note: str = ""
+
+
+def read_kspace(file: h5py.File, index: int) -> NDArray[np.complexfloating]:
+    """One slice of k-space, (H, W) or (coils, H, W), complex.
+
+    Raises:
+        PrepError: it cannot be read, is not complex, or holds NaN or infinite values.
+    """
+    k = _read(file, "kspace", index)
+    if not np.iscomplexobj(k):
+        raise PrepError(f"kspace is {k.dtype}, expected complex: its imaginary part is lost")
+    return k
+
+
+def _read(file: h5py.File, name: str, index: int) -> NDArray:
+    try:
+        x = file[name][index]
+    except OSError as error:
+        raise PrepError(f"{name} slice {index} cannot be read: damaged or truncated data") from error
+    if not np.isfinite(x).all():
+        raise PrepError(f"{name} slice {index} holds NaN or infinite values")
+    return x
+
+
+def magnitude(k: NDArray[np.complexfloating]) -> NDArray[np.floating]:
+    """|F^-1 k|, root sum of squares over coils if there are any; F centred and orthonormal, origin n//2.
+
+    >>> round(float(magnitude(np.full((4, 6), 1 / np.sqrt(24), np.complex64))[2, 3]), 6)
+    1.0
+    """
+    axes = (-2, -1)
+    x = np.fft.fftshift(np.fft.ifft2(np.fft.ifftshift(k, axes), axes=axes, norm="ortho"), axes)  # (..., H, W)
+    return np.abs(x) if x.ndim == 2 else np.sqrt((np.abs(x) ** 2).sum(0))
+
+
+def read_target(file: h5py.File, target: str, index: int, size: tuple[int, int]) -> NDArray[np.floating]:
+    """One slice of the ground truth, (H, W), in raw units, cropped or padded to `size` in the image domain."""
+    if target not in RECONSTRUCTIONS:
+        return crop_or_pad(magnitude(read_kspace(file, index)), size)
+    x = _read(file, target, index)
+    if np.iscomplexobj(x):
+        x = np.abs(x)
+    if x.min() < 0:
+        raise PrepError(f"{target} slice {index} has negative values (down to {x.min():g}): not a magnitude image")
+    return crop_or_pad(x, size)
+
+
+def inspect(path: Path, name: str, digest: str, wanted: Wanted) -> Volume:
+    """Checks a file slice by slice and finds what will be taken from it; one slice is in memory at a time.
+
+    Raises:
+        SkipError: an undersampled file without reconstruction; a slice file of es_medical.
+        PrepError: anything else that keeps the file from being used.
+    """
+    with open_volume(path) as file:
+        if "schema" in file.attrs and "measurement" in file:
+            raise SkipError("a slice file of es_medical, not raw data")
+        n = _check_kspace(file, wanted.coils)
+        encoding = parse_header(_scalar(file, "ismrmrd_header"))
+        target = _target(file, wanted)
+        size = _check_target(file, target, n, encoding)
+        chosen = (n // 2,) if wanted.slices == "middle" else tuple(range(n))
+        extremes = [_extremes(file, target, i, size) for i in range(n)]
+        if target not in RECONSTRUCTIONS:
+            _check_fully_sampled(file, n, encoding)
+        else:
+            for i in chosen:
+                read_kspace(file, i)  # NaN there is an error too
+        subject = _patient(file) or digest
+    varied = tuple(i for i in chosen if extremes[i][1] > extremes[i][0])
+    if not varied:
+        raise PrepError(f"every chosen slice is constant (slice {chosen[0]}: {extremes[chosen[0]][0]:g})")
+    low, high = min(e[0] for e in extremes), max(e[1] for e in extremes)
+    note = f"{len(chosen) - len(varied)} constant slices left out" if len(varied) < len(chosen) else ""
+    return Volume(path, name, digest, subject, target, varied, size, VolumeRange(low, high), encoding.spacing, note)
+
+
+def _extremes(file: h5py.File, target: str, index: int, size: tuple[int, int]) -> tuple[float, float]:
+    x = read_target(file, target, index, size)
+    return float(x.min()), float(x.max())
+
+
+def _scalar(file: h5py.File, name: str) -> bytes | str:
+    value = file[name][()] if name in file and file[name].shape == () else ""
+    return value if isinstance(value, bytes | str) else ""
+
+
+def _patient(file: h5py.File) -> str:
+    value = file.attrs.get("patient_id", "")
+    return str(value.decode("utf-8", "replace") if isinstance(value, bytes) else value).strip()
+
+
+def _check_kspace(file: h5py.File, coils: Coils) -> int:
+    """Number of slices; the coil axis is told by the rank."""
+    if "kspace" not in file:
+        raise PrepError(f"no dataset kspace (found: {', '.join(sorted(file)) or 'nothing'})")
+    shape, ranks = file["kspace"].shape, {"single": 3, "multi": 4}
+    if len(shape) != ranks[coils]:
+        kind = {3: "single-coil", 4: "multi-coil"}.get(len(shape), f"rank {len(shape)}")
+        other = "multi" if coils == "single" else "single"
+        hint = f": give --coils {other} for such files" if len(shape) == ranks[other] else ""
+        raise PrepError(f"kspace of shape {shape} is {kind}, expected {coils}-coil{hint}")
+    if 0 in shape:
+        raise PrepError(f"kspace of shape {shape} holds no {'slices' if shape[0] == 0 else 'samples'}")
+    return int(shape[0])
+
+
+def _target(file: h5py.File, wanted: Wanted) -> str:
+    keys = RECONSTRUCTIONS if wanted.target == "auto" else (f"reconstruction_{wanted.target}",)
+    for key in keys:
+        if key in file:
+            return key
+    if wanted.target != "auto":
+        raise PrepError(f"no dataset {keys[0]} (found: {', '.join(sorted(file))})")
+    if "mask" in file:
+        raise SkipError("undersampled (stored mask, no reconstruction): no ground truth to simulate measurements from")
+    return COMPUTED[wanted.coils]
+
+
+def _check_target(file: h5py.File, target: str, n: int, encoding: Encoding) -> tuple[int, int]:
+    """(H, W) of the target: its own, or for a computed one that of the header, or fastMRI's 320 x 320."""
+    if target not in RECONSTRUCTIONS:
+        return encoding.size or FASTMRI_SIZE
+    shape = file[target].shape
+    if len(shape) != 3 or shape[0] != n or 0 in shape:
+        raise PrepError(f"{target} has shape {shape}, expected (slices, rows, columns) with {n} slices as kspace")
+    return int(shape[1]), int(shape[2])
+
+
+def _check_fully_sampled(file: h5py.File, n: int, encoding: Encoding) -> None:
+    """Refuses k-space with empty columns between measured ones: it was undersampled, whatever the file says.
+
+    Empty columns outside the encoding limits, or without a header at the two edges, are padding.
+    """
+    width = file["kspace"].shape[-1]
+    filled = np.zeros(width, bool)
+    for i in range(n):
+        filled |= (read_kspace(file, i) != 0).reshape(-1, width).any(0)
+    occupied = np.flatnonzero(filled)
+    if occupied.size == 0:
+        raise PrepError("kspace is zero everywhere")
+    start, stop = occupied[0], occupied[-1] + 1
+    if encoding.measured is not None:
+        start, stop = min(start, encoding.measured[0]), max(stop, min(encoding.measured[1], width))
+    empty = int((~filled[start:stop]).sum())
+    if empty:
+        raise PrepError(f"kspace is undersampled: {empty} of {stop - start} encoded columns are empty; refused as ground truth")

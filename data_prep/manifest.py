@@ -1,0 +1,204 @@
+"""What became of every source file: pseudonyms, outcomes, the table for the terminal and the manifest beside the output."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Status = Literal["done", "skipped", "failed"]
+RECIPE = 1  # raised when the same knobs come to mean another file, so that no stale one counts as up to date
+SUFFIXES = {".h5", ".hdf5"}
+LISTED = 30  # rows of the table: a folder of a thousand stray files stays readable
+
+
+class PrepError(ValueError):
+    """Why a file cannot be used. The message holds no path, name or patient detail: it goes into the manifest."""
+
+
+class SkipError(PrepError):
+    """The file is as it should be, and not for this data set."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one source file.
+
+    Attributes:
+        name: path below the source folder; shown in the terminal, never stored.
+        status: ``done``, ``skipped`` or ``failed``.
+        cause: why, without identifiers.
+        detail: what else the terminal says; never stored.
+        slices: number of slices written.
+        target: where the ground truth came from, ``reconstruction_esc`` for example.
+        split: split of the file's subject.
+    """
+
+    name: str
+    status: Status
+    cause: str = ""
+    detail: str = ""
+    slices: int = 0
+    target: str = ""
+    split: str = ""
+
+
+@dataclass(frozen=True)
+class Pseudonyms:
+    """Salted hashes: HMAC-SHA256 of the parts, 16 hexadecimal digits.
+
+    Without the salt nobody can tell from a hash whether a known patient number or file is in the data set.
+
+    >>> Pseudonyms("pepper").of("subject", "42") == Pseudonyms("pepper").of("subject", "42")
+    True
+    """
+
+    salt: str
+
+    def of(self, *parts: str | int) -> str:
+        """Hashes the parts; their boundaries count."""
+        return hmac.new(self.salt.encode(), json.dumps(parts).encode(), hashlib.sha256).hexdigest()[:16]
+
+
+def default_salt(seed: int) -> str:
+    """The salt used when none is given: reproducible from the seed, and so no secret."""
+    return f"es_medical/{seed}"
+
+
+def provenance(pseudonyms: Pseudonyms, configuration: Mapping[str, Any], digests: Iterable[str]) -> str:
+    """Digest of a configuration and of the bytes of all sources: the same whatever their names, folder and order."""
+    return pseudonyms.of("provenance", json.dumps(dict(configuration), sort_keys=True), *sorted(digests))
+
+
+def output_path(out: Path, default_name: str) -> Path:
+    """The file to write: OUT itself when it ends in .h5 or .hdf5, else OUT is a folder that gets `default_name`.
+
+    Raises:
+        PrepError: OUT ends in another suffix.
+    """
+    if out.is_dir() or not out.suffix:
+        return out / default_name
+    if out.suffix.lower() not in SUFFIXES:
+        raise PrepError(f"output {out.name}: expected a name ending in .h5 or .hdf5, or a folder")
+    return out
+
+
+def check_replaceable(out: Path, overwrite: bool) -> None:
+    """Refuses to replace a file that is not a slice file of ours, unless told to.
+
+    Raises:
+        PrepError: OUT exists, is no slice file, and `overwrite` is False.
+    """
+    if out.exists() and not overwrite and stored_digest(out) is None:
+        raise PrepError(f"{out} exists and is no slice file of es_medical: give another name, or --overwrite")
+
+
+def stored_digest(out: Path) -> str | None:
+    """Digest of the slice file at OUT, or None when there is no such file."""
+    from es_medical.data.slices import read_header
+
+    try:
+        return read_header(out).digest
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def manifest_path(out: Path) -> Path:
+    """`demo.h5` -> `demo.manifest.json`."""
+    return out.with_suffix(".manifest.json")
+
+
+def write_manifest(out: Path, digest: str, outcomes: Iterable[Outcome], pseudonyms: Pseudonyms) -> None:
+    """Writes the manifest of a finished slice file whole, beside it: counts, configuration, and each source by its hash."""
+    from es_medical.data.slices import file_digest, read_header
+
+    header = read_header(out)
+    content = {
+        "schema": 1,
+        "tool_version": header.tool_version,
+        "digest": digest,
+        "sha256": file_digest(out),
+        "slices": {"total": header.n, **header.splits},
+        "configuration": dict(header.configuration),
+        "sources": sorted((_entry(outcome, pseudonyms) for outcome in outcomes), key=lambda entry: entry["source"]),
+    }
+    path = manifest_path(out)
+    temporary = path.with_name(f".{path.name}.partial")
+    temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    os.replace(temporary, path)  # noqa: PTH105  the atomic rename
+
+
+def _entry(outcome: Outcome, pseudonyms: Pseudonyms) -> dict[str, Any]:
+    fields = asdict(outcome)
+    del fields["name"], fields["detail"]
+    return {"source": source_hash(outcome.name, pseudonyms)} | fields
+
+
+def source_hash(name: str, pseudonyms: Pseudonyms) -> str:
+    """Salted hash of a source's name below the source folder."""
+    return pseudonyms.of("source", name)
+
+
+def earlier_outcomes(out: Path, digest: str, names: Iterable[str], pseudonyms: Pseudonyms) -> list[Outcome] | None:
+    """Outcomes of the run that made OUT from the same input and configuration, or None when it is to be made anew."""
+    if stored_digest(out) != digest:
+        return None
+    try:
+        content = json.loads(manifest_path(out).read_text(encoding="utf-8"))
+        if content["digest"] != digest:
+            return None
+        name_of = {source_hash(name, pseudonyms): name for name in names}
+        return [Outcome(name_of.get(entry.pop("source"), "?"), **entry) for entry in content["sources"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def announce_changes(out: Path, configuration: Mapping[str, Any], console: Console) -> None:
+    """Says which knobs differ from those of the file that is about to be replaced."""
+    from es_medical.data.slices import read_header
+
+    if stored_digest(out) is None:
+        return
+    old = read_header(out).configuration
+    changed = [
+        f"{name} {old.get(name)} -> {configuration.get(name)}"
+        for name in sorted({*old, *configuration})
+        if old.get(name) != configuration.get(name)
+    ]
+    console.print(f"made anew: {', '.join(changed) or 'other input, salt, or asked for'}", markup=False, soft_wrap=True)
+
+
+def print_summary(outcomes: Iterable[Outcome], console: Console) -> None:
+    """Prints counts, and each file that was not done with its cause."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    outcomes = list(outcomes)
+    count = Counter(outcome.status for outcome in outcomes)
+    table = Table(
+        "file",
+        "status",
+        "cause",
+        title="done {done} · skipped {skipped} · failed {failed}".format(
+            done=count["done"], skipped=count["skipped"], failed=count["failed"]
+        ),
+    )
+    notable = sorted((o for o in outcomes if o.status != "done" or o.cause), key=lambda o: (o.status != "failed", o.name))
+    for outcome in notable[:LISTED]:
+        cause = f"{outcome.cause} {outcome.detail}".strip()
+        table.add_row(escape(outcome.name), outcome.status, escape(cause))
+    if len(notable) > LISTED:
+        table.add_row(f"… and {len(notable) - LISTED} more", "", "all are in the manifest")
+    if notable:
+        console.print(table)
+    else:
+        console.print(str(table.title))

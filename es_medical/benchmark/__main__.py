@@ -1,0 +1,85 @@
+"""`python -m es_medical.benchmark step` and `... import`."""
+
+import argparse
+import json
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+NEEDS = (
+    "Needs torch and deepinv with the wheels that deepinv needs, and jaxtyping with its only dependency wadler-lindig "
+    "(small, pure Python); neither MONAI nor MLflow, and no installation: run it in the source tree."
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse the command line, time, print a table and write JSON where asked."""
+    options = _parser().parse_args(arguments)
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    machine = _machine(torch.device(getattr(options, "device", "cpu")))
+    print(", ".join(f"{key} {value}" for key, value in machine.items()), flush=True)
+    report = options.run(options)
+    if options.json:
+        options.json.write_text(json.dumps({"machine": machine, **report}, indent=2) + "\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("python -m es_medical.benchmark", description=__doc__, epilog=NEEDS)
+    commands = parser.add_subparsers(required=True)
+    step = commands.add_parser("step", help="one training step next to its denoiser alone and to deepinv's loss", epilog=NEEDS)
+    step.set_defaults(run=_step)
+    flag = argparse.BooleanOptionalAction
+    step.add_argument("--device", default="cpu", help="cpu (default) or cuda")
+    step.add_argument("--size", type=int, help="side of the images: times this one setting in place of the default ones")
+    step.add_argument("--batch", type=int, default=2, help="images in a batch, with --size (default 2)")
+    step.add_argument("--widths", type=_widths, default=(64, 128, 256, 512), help="feature maps at each scale, with --size")
+    step.add_argument("--iterations", type=int, default=3, help="unrolled steps K (default 3)")
+    step.add_argument("--repeats", type=int, help="timed rounds (default 20; at 256 x 256 and more on the CPU 3)")
+    step.add_argument("--amp", action=flag, help="bfloat16 in the denoiser (default: on CUDA)")
+    step.add_argument("--channels-last", action=flag, help="channels-last memory format (default: on CUDA)")
+    step.add_argument("--compile", action=flag, help="torch.compile the denoiser (default: no on the CPU, both on CUDA)")
+    step.add_argument("--deepinv", action=flag, help="time deepinv's loss too (default: below 256 x 256, and with --size)")
+    imports = commands.add_parser("import", help="`import es_medical` next to `import torch, deepinv`", epilog=NEEDS)
+    imports.set_defaults(run=_import)
+    imports.add_argument("--repeats", type=int, default=5, help="timed rounds (default 5)")
+    for command in (step, imports):
+        command.add_argument("--threads", type=int, help="CPU threads of torch (default: torch's)")
+        command.add_argument("--json", type=Path, help="write the results to this file")
+    return parser
+
+
+def _widths(text: str) -> tuple[int, ...]:
+    return tuple(int(width) for width in text.split(","))
+
+
+def _machine(device: torch.device) -> dict[str, str | int]:
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    return {"device": name, "threads": torch.get_num_threads(), "torch": torch.__version__, "python": platform.python_version()}
+
+
+def _step(options: argparse.Namespace) -> dict[str, Any]:
+    from es_medical.benchmark.settings import chosen_settings
+    from es_medical.benchmark.step import benchmark, table
+
+    results = []
+    for setting in chosen_settings(options):
+        results.append(benchmark(setting, torch.device(options.device)))
+        print(table(results[-1]), flush=True)
+    return {"step": [result._asdict() | {"setting": result.setting._asdict()} for result in results]}
+
+
+def _import(options: argparse.Namespace) -> dict[str, Any]:
+    from es_medical.benchmark.imports import benchmark_import
+
+    result = benchmark_import(options.repeats)
+    for name, seconds in result.seconds.items():
+        print(f"import {name:20s} {seconds:6.2f} s   x torch, deepinv: {result.ratios.get(name, '')}")
+    return {"import": result._asdict()}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""Which problems the step benchmark times."""
+
+from argparse import Namespace
+from typing import NamedTuple
+
+PAPER_WIDTHS = (64, 128, 256, 512)
+LARGE = 256
+"""Side of images from which a step takes seconds on a CPU."""
+
+
+class Setting(NamedTuple):
+    """A problem, a network, and how it runs."""
+
+    size: int
+    """Side of the square images."""
+    batch: int
+    widths: tuple[int, ...] = PAPER_WIDTHS
+    """Feature maps at each scale of the UNet."""
+    iterations: int = 3
+    """Unrolled steps K."""
+    repeats: int = 3
+    """Timed rounds."""
+    amp: bool = False
+    channels_last: bool = False
+    compiled: bool = False
+    deepinv: bool = False
+    """Whether deepinv's loss is timed as well."""
+
+    def __str__(self) -> str:
+        """Return one line for the table."""
+        knobs = [name for name in ("amp", "channels_last", "compiled") if getattr(self, name)]
+        return f"{self.size}x{self.size} batch {self.batch} UNet {'-'.join(map(str, self.widths))} {' '.join(knobs)}".strip()
+
+
+def chosen_settings(options: Namespace) -> list[Setting]:
+    """Return the settings that the command line asks for (see `python -m es_medical.benchmark step --help`).
+
+    By default: on the CPU the paper's network on 2 slices of 320 x 320 and a small one on 4 of 64 x 64; on CUDA the
+    paper's network on 4 and 16 slices of 320 x 320, with and without `torch.compile`.
+    """
+    on_gpu = options.device.startswith("cuda")
+    if options.size:
+        problems = [Setting(options.size, options.batch, options.widths)]
+    elif on_gpu:
+        problems = [Setting(320, 4), Setting(320, 16)]
+    else:
+        problems = [Setting(320, 2), Setting(64, 4, (16, 32, 64))]
+    compiled = [options.compile] if options.compile is not None else [False, True] if on_gpu else [False]
+    return [_with_knobs(problem, options, on_gpu)._replace(compiled=one) for problem in problems for one in compiled]
+
+
+def _with_knobs(problem: Setting, options: Namespace, on_gpu: bool) -> Setting:
+    slow = problem.size >= LARGE and not on_gpu
+    return problem._replace(
+        iterations=options.iterations,
+        repeats=options.repeats or (3 if slow else 20),
+        amp=_choice(options.amp, on_gpu),
+        channels_last=_choice(options.channels_last, on_gpu),
+        deepinv=_choice(options.deepinv, bool(options.size) or not slow),
+    )
+
+
+def _choice(given: bool | None, default: bool) -> bool:
+    return default if given is None else given

@@ -1,0 +1,99 @@
+"""What one equivariant-splitting training step costs, next to its denoiser alone and to deepinv's own loss."""
+
+from statistics import median
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from es_medical.benchmark.deepinv_step import deepinv_job
+from es_medical.benchmark.settings import Setting
+from es_medical.benchmark.timing import Job, Ratio, alternate, ratio
+from es_medical.engine.step import training_step
+from es_medical.groups import D4
+from es_medical.losses import EquivariantSplitting
+from es_medical.networks import Accelerated, MoDL, ReynoldsAveraging, unet
+from es_medical.physics import MRI, gaussian_line_mask, measure
+from es_medical.splits import Split
+
+EPOCH = 900
+"""Images in the paper's fastMRI training set."""
+
+
+class Result(NamedTuple):
+    """Medians in milliseconds, and ratios of neighbouring runs."""
+
+    setting: Setting
+    milliseconds: dict[str, float]
+    """By job: "es" and "denoiser" (forward, loss, backward), "training_step" ("es", clipping and AdamW), "deepinv"."""
+    to_denoiser: Ratio
+    """ES step / the same number of passes of the denoiser alone."""
+    to_deepinv: Ratio | None
+    """deepinv's step / ES step."""
+    images_per_second: float
+    epoch_seconds: float
+    """Seconds of training steps in an epoch of 900 images."""
+
+
+def benchmark(setting: Setting, device: torch.device) -> Result:
+    """Time one setting on `device`."""
+    on_gpu = device.type == "cuda"
+    times = alternate(_jobs(setting, device), setting.repeats, 5 if on_gpu else 1, device, inner=5 if on_gpu else 1)
+    milliseconds = {name: median(values) for name, values in times.items()}
+    speed = 1e3 * setting.batch / milliseconds["training_step"]
+    to_deepinv = ratio(times, "deepinv", "es") if setting.deepinv else None
+    return Result(setting, milliseconds, ratio(times, "es", "denoiser"), to_deepinv, speed, EPOCH / speed)
+
+
+def _jobs(setting: Setting, device: torch.device) -> dict[str, Job]:
+    """Make the jobs around one denoiser, whose gradients each of them drops first."""
+    torch.manual_seed(0)
+    denoiser = Accelerated(
+        unet(2, setting.widths).to(device), setting.amp, channels_last=setting.channels_last, compiled=setting.compiled
+    )
+    generator = torch.Generator(device).manual_seed(0)
+    mask = gaussian_line_mask(setting.size, acceleration=4, center_fraction=0.08, seed=0)
+    physics = MRI(mask, (setting.size, setting.size)).to(device)
+    x = torch.randn(setting.batch, 2, setting.size, setting.size, generator=generator, device=device)
+    y = measure(physics, x, 0.01, generator)
+    network = ReynoldsAveraging(MoDL(denoiser, setting.iterations), D4()).to(device)
+    loss = EquivariantSplitting(Split(n_center=round(0.08 * setting.size)), sigma=0.01)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-5)
+
+    def es() -> None:
+        network.zero_grad(set_to_none=True)
+        loss(network, y, physics, generator).total.mean().backward()
+
+    def passes() -> None:
+        denoiser.zero_grad(set_to_none=True)
+        _repeat(denoiser, x, setting.iterations).square().mean().backward()
+
+    jobs: dict[str, Job] = {
+        "denoiser": passes,
+        "es": es,
+        "training_step": lambda: training_step(loss, network, optimizer, y, physics, generator),
+    }
+    if setting.deepinv:
+        jobs["deepinv"] = deepinv_job(denoiser, setting.iterations, mask, y)
+    return jobs
+
+
+def _repeat(denoiser: nn.Module, x: Tensor, n: int) -> Tensor:
+    """phi(...phi(x)), n times: the network's passes without its operators."""
+    for _ in range(n):
+        x = denoiser(x)
+    return x
+
+
+def table(result: Result) -> str:
+    """Lay a result out for reading."""
+    times = ", ".join(f"{name} {value:.1f}" for name, value in result.milliseconds.items())
+    return "\n".join(
+        [
+            f"{result.setting}  ({result.setting.iterations} passes, {result.setting.repeats} rounds)",
+            f"  ms                    {times}",
+            f"  ES step / denoiser    {result.to_denoiser}",
+            f"  deepinv / ES step     {result.to_deepinv or 'not timed (--deepinv)'}",
+            f"  training              {result.images_per_second:.1f} images/s, {result.epoch_seconds:.1f} s for {EPOCH} images",
+        ]
+    )

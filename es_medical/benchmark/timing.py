@@ -1,0 +1,73 @@
+"""Fair timings on a machine that is never quite quiet: the jobs take turns, and ratios compare neighbours."""
+
+from collections.abc import Callable, Mapping
+from statistics import median
+from time import perf_counter
+from typing import NamedTuple
+
+import torch
+
+Job = Callable[[], object]
+
+
+class Ratio(NamedTuple):
+    """Ratio of the times of two jobs over the rounds in which both ran."""
+
+    median: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.median:.3f} ({self.low:.3f}-{self.high:.3f})"
+
+
+def alternate(
+    jobs: Mapping[str, Job], repeats: int, warmup: int, device: torch.device, inner: int = 1
+) -> dict[str, list[float]]:
+    """Time the jobs in turn, A B C A B C ...
+
+    Args:
+        jobs: what to time, by name.
+        repeats: timed rounds.
+        warmup: rounds before them (compilation, memory, clocks).
+        device: where the jobs run; a GPU is timed by its own events.
+        inner: calls in a row that one time is the mean of (more than one lets a GPU's queue fill as in training).
+
+    Returns:
+        Milliseconds per call: `repeats` values for each job.
+    """
+    times: dict[str, list[float]] = {name: [] for name in jobs}
+    for round_ in range(-warmup, repeats):
+        for name, job in jobs.items():
+            elapsed = _time_on_gpu(job, inner) if device.type == "cuda" else _time_on_cpu(job, inner)
+            if round_ >= 0:
+                times[name].append(elapsed)
+    return times
+
+
+def ratio(times: Mapping[str, list[float]], numerator: str, denominator: str) -> Ratio:
+    """Compare two jobs round by round: median, least and greatest of the ratios.
+
+    >>> str(ratio({"a": [2.0, 3.0, 8.0], "b": [1.0, 2.0, 2.0]}, "a", "b"))
+    '2.000 (1.500-4.000)'
+    """
+    ratios = [a / b for a, b in zip(times[numerator], times[denominator], strict=True)]
+    return Ratio(median(ratios), min(ratios), max(ratios))
+
+
+def _time_on_cpu(job: Job, inner: int) -> float:
+    start = perf_counter()
+    for _ in range(inner):
+        job()
+    return 1e3 * (perf_counter() - start) / inner
+
+
+def _time_on_gpu(job: Job, inner: int) -> float:
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda.synchronize()
+    start.record()
+    for _ in range(inner):
+        job()
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end) / inner

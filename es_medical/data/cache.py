@@ -1,0 +1,99 @@
+"""A split as tensors on the device, loaded once: no reading and no copy to the device inside a training step."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import psutil
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, get_worker_info
+
+from es_medical.data.slices import SliceDataset
+
+logger = logging.getLogger(__name__)
+
+
+def memory_estimate(dataset: SliceDataset) -> int:
+    """Bytes that the pixels of a data set take in memory: n * (1 or 2) * 2 * H * W * 4."""
+    height, width = dataset.header.size
+    return len(dataset) * (1 + dataset.with_image) * 2 * height * width * 4
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes free on a device: of the GPU for CUDA, of the machine otherwise."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return int(psutil.virtual_memory().available)
+
+
+class CachedSlices(Dataset[dict[str, Any]]):
+    """The items of a `SliceDataset`, held as one tensor per key on a device.
+
+    Worker processes do not multiply it: forked ones share the pages and spawned ones map torch's shared memory.
+    On a GPU it is read in the main process only.
+
+    Args:
+        dataset: the slices to hold.
+        device: where to hold them.
+
+    Raises:
+        MemoryError: the estimate exceeds the free memory.
+    """
+
+    def __init__(self, dataset: SliceDataset, device: torch.device | str) -> None:
+        self.device = torch.device(device)
+        self.header = dataset.header
+        self.ids = dataset.ids
+        self._reserve(dataset)
+        self._rows = torch.from_numpy(dataset.rows)
+        self._tensors = self._load(dataset)
+
+    def _reserve(self, dataset: SliceDataset) -> None:
+        needed, free = memory_estimate(dataset), free_memory(self.device)
+        mib = 2**20
+        logger.info("caching %d slices on %s: %.1f MiB of %.1f MiB free", len(dataset), self.device, needed / mib, free / mib)
+        if needed > free:
+            raise MemoryError(
+                f"caching {len(dataset)} slices on {self.device} takes {needed / mib:.1f} MiB, {free / mib:.1f} MiB "
+                "are free: leave the data set on disk, or limit the number of slices"
+            )
+
+    def _load(self, dataset: SliceDataset) -> dict[str, Tensor]:
+        first, n = dataset[0], len(dataset)
+        tensors = {
+            name: torch.empty((n, *value.shape), dtype=value.dtype, device=self.device)
+            for name, value in first.items()
+            if isinstance(value, Tensor)
+        }
+        for i in range(n):
+            item = dataset[i]
+            for name, tensor in tensors.items():
+                tensor[i] = item[name]
+        return tensors
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if self.device.type == "cuda" and get_worker_info() is not None:
+            raise RuntimeError(f"the data set is cached on {self.device}: use num_workers=0, there is nothing to read")
+        item: dict[str, Any] = {name: tensor[index] for name, tensor in self._tensors.items()}
+        return item | {"id": self.ids[index], "index": int(self._rows[index])}
+
+
+def cached(dataset: SliceDataset, device: torch.device | str) -> CachedSlices:
+    """Loads a whole split onto a device, after logging what it will take.
+
+    Args:
+        dataset: the slices to hold.
+        device: where to hold them.
+
+    Returns:
+        A data set with the same items, on the device.
+
+    Raises:
+        MemoryError: the estimate exceeds the free memory.
+    """
+    return CachedSlices(dataset, device)

@@ -1,0 +1,138 @@
+"""Schema 1 of the HDF5 file of slices: what one file holds, and reading all of it but the pixels.
+
+One file holds N slices seen through one operator (one sampling mask): `measurement` (N, 2, H, W), `image` (N, 2, H, W)
+where there is ground truth, a row of `SliceRecord` for each, and what holds for all of them in `SliceHeader`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import h5py
+import torch
+from torch import Tensor
+
+from es_medical import __version__
+
+SCHEMA = 1
+SPLITS = ("train", "val", "test")
+
+
+def file_digest(path: str | Path) -> str:
+    """SHA-256 of the bytes of a file, as 64 hexadecimal digits (data-set lineage)."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class SliceHeader:
+    """What holds for every slice of a file.
+
+    Attributes:
+        sigma: standard deviation of the noise on the real and on the imaginary part of each measured sample.
+        mask: sampled k-space entries, bool, (W,) lines or (H, W) samples.
+        acceleration: nominal acceleration factor.
+        center_fraction: fraction of the lines in the fully sampled centre.
+        seed: seed of the mask, of the noise and of the split.
+        configuration: every knob of the command that made the file.
+        source_digests: salted hash of each source's name -> SHA-256 of its bytes.
+        modality: ``MR``.
+        digest: identifies input and configuration: equal for two files made the same way.
+        tool_version: version of es_medical that wrote the file.
+        size: (H, W); filled on reading.
+        n: number of slices; filled on reading.
+        has_image: whether the file holds ground truth; filled on reading.
+        splits: number of slices of each split; filled on reading.
+    """
+
+    sigma: float
+    mask: Tensor
+    acceleration: float = float("nan")
+    center_fraction: float = float("nan")
+    seed: int = 0
+    configuration: Mapping[str, Any] = field(default_factory=dict)
+    source_digests: Mapping[str, str] = field(default_factory=dict)
+    modality: str = "MR"
+    digest: str = ""
+    tool_version: str = __version__
+    size: tuple[int, int] = (0, 0)
+    n: int = 0
+    has_image: bool = False
+    splits: Mapping[str, int] = field(default_factory=dict)
+
+
+class SliceRecord(NamedTuple):
+    """One slice as it is stored.
+
+    Attributes:
+        measurement: k-space (2, H, W), zero where not measured.
+        image: ground truth (2, H, W), real and imaginary part, or None.
+        id: salted hash of the slice.
+        subject: salted hash of the subject; a subject stands in one split only.
+        split: ``train``, ``val`` or ``test``.
+        scale: with `offset`, raw = stored * scale + offset.
+        offset: see `scale`.
+        spacing: row and column spacing in mm, NaN where unknown.
+        data_range: maximum of the slice's *volume* in stored units, NaN where unknown.
+        slice: index of the slice in its volume.
+    """
+
+    measurement: Tensor
+    image: Tensor | None
+    id: str
+    subject: str
+    split: str
+    scale: float = 1.0
+    offset: float = 0.0
+    spacing: tuple[float, float] = (float("nan"), float("nan"))
+    data_range: float = float("nan")
+    slice: int = 0
+
+
+def open_slices(path: str | Path) -> h5py.File:
+    """Opens a slice file for reading, or says what is there instead."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"no slice file at {path}: make one with `python -m data_prep` (see its --help)")
+    try:
+        file = h5py.File(path, "r")
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read as HDF5 ({error})") from error
+    schema = file.attrs.get("schema")
+    if schema != SCHEMA or "measurement" not in file:
+        file.close()
+        raise ValueError(f"{path} is no slice file of schema {SCHEMA} (its schema: {schema}): make it anew with data_prep")
+    return file
+
+
+def read_header(path: str | Path) -> SliceHeader:
+    """Reads what holds for every slice, without touching a pixel.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is not a slice file of schema 1.
+    """
+    with open_slices(path) as file:
+        attributes, (n, _, height, width) = file.attrs, file["measurement"].shape
+        return SliceHeader(
+            sigma=float(attributes["sigma"]),
+            mask=torch.from_numpy(file["mask"][()]).bool(),
+            acceleration=float(attributes["acceleration"]),
+            center_fraction=float(attributes["center_fraction"]),
+            seed=int(attributes["seed"]),
+            configuration=json.loads(attributes["configuration"]),
+            source_digests=json.loads(attributes["source_digests"]),
+            modality=str(attributes["modality"]),
+            digest=str(attributes["digest"]),
+            tool_version=str(attributes["tool_version"]),
+            size=(int(height), int(width)),
+            n=int(n),
+            has_image="image" in file,
+            splits=dict(Counter(file["split"].asstr()[:].tolist())),
+        )

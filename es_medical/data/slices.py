@@ -1,0 +1,121 @@
+"""Slices of an HDF5 file as a torch data set; with the schema and the writer, all there is to a slice file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from es_medical.data.schema import (
+    SCHEMA,
+    SPLITS,
+    SliceHeader,
+    SliceRecord,
+    file_digest,
+    open_slices,
+    read_header,
+)
+from es_medical.data.writer import SliceWriter
+
+__all__ = [
+    "SCHEMA",
+    "SPLITS",
+    "SliceDataset",
+    "SliceHeader",
+    "SliceRecord",
+    "SliceWriter",
+    "file_digest",
+    "read_header",
+]
+
+
+class SliceDataset(Dataset[dict[str, Any]]):
+    """The slices of one split, read one at a time.
+
+    An item is a dict: ``measurement`` (2, H, W) float32, ``image`` (2, H, W) float32 where the file holds one and it is
+    asked for, ``sigma`` and ``data_range`` float32 scalars, ``scale`` and ``offset`` float64 scalars
+    (raw = stored * scale + offset), ``id`` str, ``index`` int (row of the file). torch's default collate batches it.
+
+    The HDF5 handle is opened on first use in each process, so the data set may be pickled (spawn) and forked.
+
+    Args:
+        path: slice file.
+        split: ``train``, ``val``, ``test``, or None for all slices.
+        with_image: False never reads the ground truth, as if there were none.
+        limit: at most this many slices, spread evenly over the split.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: not a slice file; an unknown or empty split; a limit below 1.
+    """
+
+    def __init__(self, path: str | Path, split: str | None = None, with_image: bool = True, limit: int | None = None) -> None:
+        if split is not None and split not in SPLITS:
+            raise ValueError(f"split {split!r}: expected one of {', '.join(SPLITS)}, or None for all")
+        if limit is not None and limit < 1:
+            raise ValueError(f"limit {limit}: expected at least 1")
+        self.path = str(path)
+        self.split = split
+        self.header = read_header(path)
+        self.with_image = with_image and self.header.has_image
+        self._file: h5py.File | None = None
+        self._pid = -1
+        self._load_columns(limit)
+
+    def _load_columns(self, limit: int | None) -> None:
+        with open_slices(self.path) as file:
+            rows = np.arange(self.header.n)
+            if self.split is not None:
+                rows = rows[file["split"].asstr()[:] == self.split]
+            if rows.size == 0:
+                raise ValueError(f"{self.path} holds no slice of split {self.split!r} (it holds {self.header.splits})")
+            if limit is not None and limit < rows.size:
+                rows = rows[np.arange(limit) * rows.size // limit]
+            self.rows = rows
+            self._ids = np.char.encode(file["id"].asstr()[:][rows].astype(str), "utf-8")  # no per-item Python object
+            self._scale = file["scale"][:][rows]
+            self._data_range = file["data_range"][:][rows]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def ids(self) -> list[str]:
+        """The salted hashes of the slices, in order."""
+        return [key.decode() for key in self._ids]
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        row = int(self.rows[index])
+        file = self._handle()
+        item: dict[str, Any] = {"measurement": torch.from_numpy(file["measurement"][row])}  # (2, H, W)
+        if self.with_image:
+            item["image"] = torch.from_numpy(file["image"][row])  # (2, H, W)
+        scale, offset = self._scale[index]
+        return item | {
+            "sigma": torch.tensor(self.header.sigma, dtype=torch.float32),
+            "data_range": torch.tensor(self._data_range[index], dtype=torch.float32),
+            "scale": torch.tensor(scale, dtype=torch.float64),
+            "offset": torch.tensor(offset, dtype=torch.float64),
+            "id": self._ids[index].decode(),
+            "index": row,
+        }
+
+    def _handle(self) -> h5py.File:
+        """This process's own handle: one inherited through fork shares its file position with the parent."""
+        if self._file is None or self._pid != os.getpid():
+            self._close()
+            self._file, self._pid = open_slices(self.path), os.getpid()
+        return self._file
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_file": None, "_pid": -1}

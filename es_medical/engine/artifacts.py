@@ -1,0 +1,101 @@
+"""Files as MLflow shows them, written locally: stepped images, models, copies."""
+
+import copy
+import logging
+import shutil
+import uuid
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from mlflow.models import ModelSignature
+    from torch import Tensor, nn
+
+THUMBNAIL = 1024  # pixels: wide enough to read five panels side by side
+REQUIREMENTS = ("torch", "deepinv", "es_medical")
+
+
+def write_image(folder: Path, image: npt.NDArray[np.uint8], key: str, step: int, time: int) -> None:
+    """Write the full PNG and the small WebP that MLflow's image view expects in `images/` (`client.log_image`).
+
+    Args:
+        folder: Made.
+        image: uint8, (H, W), (H, W, 3) or (H, W, 4).
+        key: Name of the series.
+        step: Position in the series.
+        time: ms since 1970.
+
+    Raises:
+        ValueError: Not uint8, or another shape.
+    """
+    from PIL import Image
+
+    channels = image.shape[2:] or (1,)
+    if image.dtype != np.uint8 or image.ndim not in (2, 3) or channels[0] not in (1, 3, 4):
+        raise ValueError(f"an image is uint8 of (H, W), (H, W, 3) or (H, W, 4), got {image.dtype} of {image.shape}")
+    picture = Image.fromarray(image.squeeze(2) if channels == (1,) and image.ndim == 3 else image)
+    name = f"{key.replace('/', '~')}+step+{step}+timestamp+{time}+{uuid.uuid4()}"
+    folder.mkdir(parents=True)
+    picture.save(folder / f"{name}.png")
+    picture.thumbnail((THUMBNAIL, THUMBNAIL))
+    picture.save(folder / f"{name}+compressed.webp")
+
+
+def copy_artifact(source: Path, target: Path) -> Path:
+    """Copy a file or a folder.
+
+    Raises:
+        OSError: `source` cannot be read.
+    """
+    if source.is_dir():
+        return Path(shutil.copytree(source, target))
+    return Path(shutil.copyfile(source, target))
+
+
+def save_model(module: "nn.Module", example: "Tensor", folder: Path) -> None:
+    """Save a CPU copy of `module` in evaluation mode as an MLflow model folder.
+
+    Pickled rather than exported: an exported graph has one fixed image size.
+    """
+    import mlflow.pytorch
+
+    frozen = copy.deepcopy(module).cpu().eval()
+    requirements = [f"{package}=={version(package).partition('+')[0]}" for package in REQUIREMENTS]
+    signature = _signature(frozen, example.detach().cpu())
+    with _quiet("mlflow.pytorch"):
+        mlflow.pytorch.save_model(
+            frozen, folder, signature=signature, pip_requirements=requirements, serialization_format="pickle"
+        )
+
+
+def _signature(module: "nn.Module", example: "Tensor") -> "ModelSignature":
+    """(B, C, H, W) -> (B, C', H, W), with B, H and W free."""
+    import torch
+    from mlflow.models import ModelSignature
+    from mlflow.types import Schema, TensorSpec
+
+    with torch.no_grad():
+        result = module(example)
+    specs = [TensorSpec(x.numpy().dtype, (-1, x.shape[1], *[-1] * (x.ndim - 2))) for x in (example, result)]
+    return ModelSignature(Schema([specs[0]]), Schema([specs[1]]))
+
+
+@contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """No warnings inside MLflow: it advises against pickle on every call."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)

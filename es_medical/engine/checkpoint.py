@@ -1,0 +1,160 @@
+"""Checkpoints: resume exactly where training stopped, and keep the best weights."""
+
+import os
+import random
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import LRScheduler
+
+from es_medical.engine.distributed import gather, rank, unwrapped, world_size
+from es_medical.engine.trainer import Trainer
+from es_medical.physics import Operator
+
+LAST, BEST, MODEL = "last.pt", "reconstructor.pt", "model.pt"
+
+
+class Checkpoints:
+    """Writes three files in a bundle's `models` folder, each whole or not at all.
+
+    `last.pt`: everything to go on with (weights, optimiser, scheduler, epoch, best score, random states of every process).
+    `reconstructor.pt`: the best weights, for evaluation and inference. `model.pt`: the denoiser of these alone, the plain
+    state dict that MONAI's export commands take.
+
+    Args:
+        folder: where the files are.
+        network: the reconstructor, its parallel wrapper included.
+        network_def: the denoiser in it.
+        physics: the operator it is trained for; its mask is kept with the best weights.
+        scheduler: of the learning rate.
+    """
+
+    def __init__(
+        self, folder: str | Path, network: nn.Module, network_def: nn.Module, physics: Operator, scheduler: LRScheduler
+    ) -> None:
+        self.folder, self.network, self.network_def = Path(folder), network, network_def
+        self.physics, self.scheduler = physics, scheduler
+        self.best_score, self.best_epoch = float("-inf"), 0
+
+    def save_best(self, score: float, epoch: int) -> bool:
+        """Keep the weights of `epoch` if their score is the best so far; a score that is not finite never is."""
+        better = score > self.best_score and score < float("inf")
+        if better:
+            self.best_score, self.best_epoch = score, epoch
+            if rank() == 0:
+                best = {"reconstructor": unwrapped(self.network).state_dict(), "epoch": epoch, "score": score}
+                best["mask"] = self.physics.mask.cpu()
+                _write(best, self.folder / BEST)
+                _write(self.network_def.state_dict(), self.folder / MODEL)
+        return better
+
+    def save_last(self, trainer: Trainer, run_id: str) -> None:
+        """Keep everything that `resume` needs; `run_id` is the MLflow run to go on with."""
+        states = gather([random_states(trainer.generator)])
+        if rank() == 0:
+            state = {
+                "reconstructor": unwrapped(self.network).state_dict(),
+                "optimizer": trainer.optimizer.state_dict(),
+                "scheduler": self.scheduler.state_dict(),
+                "epoch": trainer.state.epoch,
+                "iteration": trainer.state.iteration,
+                "best": [self.best_score, self.best_epoch],
+                "run_id": run_id,
+                "random": states,
+            }
+            _write(state, self.folder / LAST)
+
+    def read_last(self) -> dict[str, Any]:
+        """Read what `save_last` wrote.
+
+        Raises:
+            FileNotFoundError: there is nothing to resume.
+            ValueError: another number of processes wrote it.
+        """
+        state = _read(self.folder / LAST, "train first, or leave out --resume")
+        if len(state["random"]) != world_size():
+            raise ValueError(
+                f"{self.folder / LAST} was written by {len(state['random'])} processes, {world_size()} are running: "
+                "resume with as many, so that the random numbers go on as they were"
+            )
+        return state
+
+    def resume(self, state: dict[str, Any], trainer: Trainer) -> None:
+        """Put the trainer, network, optimiser, scheduler and random numbers where `state` left them."""
+        unwrapped(self.network).load_state_dict(state["reconstructor"])
+        trainer.optimizer.load_state_dict(state["optimizer"])
+        self.scheduler.load_state_dict(state["scheduler"])
+        self.best_score, self.best_epoch = state["best"]
+        trainer.state.epoch, trainer.state.iteration = state["epoch"], state["iteration"]
+        set_random_states(state["random"][rank()], trainer.generator)
+
+    def load_best(self) -> int:
+        """Load the best weights into the network and return their epoch; see `load_weights`."""
+        return load_weights(self.folder, self.network, self.physics)
+
+
+def load_weights(folder: str | Path, network: nn.Module, physics: Operator) -> int:
+    """Load the best weights of a training into a reconstructor.
+
+    Args:
+        folder: the `models` folder of the training.
+        network: the reconstructor, with or without a parallel wrapper.
+        physics: the operator that it will be used with; warns when the weights were trained with another mask.
+
+    Returns:
+        The epoch that the weights are of.
+
+    Raises:
+        FileNotFoundError: nothing was trained here yet.
+    """
+    state = _read(Path(folder) / BEST, "train first, or set ckpt_dir to the folder of a trained model")
+    unwrapped(network).load_state_dict(state["reconstructor"])
+    if not torch.equal(state["mask"], physics.mask.cpu()):
+        warnings.warn(
+            f"the weights in {folder} were trained with another sampling mask than the data has "
+            f"({int(state['mask'].sum())} and {int(physics.mask.sum())} measured entries): expect a worse result",
+            stacklevel=2,
+        )
+    return state["epoch"]
+
+
+def random_states(generator: torch.Generator) -> dict[str, Any]:
+    """Return every random state of this process as tensors, numbers and lists (loadable with weights_only)."""
+    name, keys, position, has_gauss, gauss = np.random.get_state()  # noqa: NPY002 - the global state is what is kept
+    version, internal, gauss_next = random.getstate()
+    return {
+        "training": generator.get_state(),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "numpy": [str(name), torch.from_numpy(np.asarray(keys, dtype=np.int64)), int(position), int(has_gauss), float(gauss)],
+        "python": [version, list(internal), gauss_next],
+    }
+
+
+def set_random_states(states: dict[str, Any], generator: torch.Generator) -> None:
+    """Put back what `random_states` returned."""
+    generator.set_state(states["training"])
+    torch.set_rng_state(states["torch"])
+    if states["cuda"]:
+        torch.cuda.set_rng_state_all(states["cuda"])
+    name, keys, *rest = states["numpy"]
+    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002
+    version, internal, gauss_next = states["python"]
+    random.setstate((version, tuple(internal), gauss_next))
+
+
+def _read(path: Path, advice: str) -> dict[str, Any]:
+    if not path.is_file():
+        raise FileNotFoundError(f"no checkpoint at {path}: {advice}")
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def _write(state: dict[str, Any], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.partial")
+    torch.save(state, temporary)
+    os.replace(temporary, path)  # noqa: PTH105 - the atomic rename

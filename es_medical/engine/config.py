@@ -1,0 +1,120 @@
+"""Checks of a bundle's configuration before anything is built from it: names, numbers, versions."""
+
+import difflib
+import inspect
+import json
+import re
+import warnings
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from monai.bundle import ConfigParser, ConfigWorkflow
+from packaging.version import Version
+
+PACKAGES = {"monai_version": "monai", "pytorch_version": "torch", "numpy_version": "numpy"}
+
+
+def check_configuration() -> None:
+    """Check the configuration that is being initialised; call it first in a bundle's `initialize`.
+
+    A top-level name that no file of the bundle has and nothing refers to is refused, with the nearest valid name (MONAI
+    accepts a misspelt override silently). A number written as text, as YAML 1.1 reads `lr: 1e-4`, becomes a number.
+
+    Raises:
+        ValueError: an unknown name, or text where a number belongs.
+    """
+    workflow = _running_workflow()
+    shipped = _shipped(workflow.config_root_path)
+    given = {name: value for name, value in workflow.parser.get().items() if not name.startswith("_")}
+    check_names(given, shipped)
+    for name, value in as_numbers(given, shipped).items():
+        workflow.parser[name] = value
+    check_versions(workflow.parser.get("_meta_") or {})
+
+
+def resolved_configuration() -> dict[str, Any]:
+    """Return the configuration of the running workflow without its metadata, overrides included.
+
+    Top-level plain values are evaluated; definitions of objects stand as they are written.
+    """
+    parser = _running_workflow().parser
+    content = {name: value for name, value in parser.get().items() if name != "_meta_"}
+    return {name: _evaluated(parser, name, value) for name, value in content.items()}
+
+
+def _evaluated(parser: ConfigParser, name: str, value: Any) -> Any:  # noqa: ANN401 - any YAML value
+    if not isinstance(value, str) or not value.startswith(("$", "@")):
+        return value
+    content = parser.get_parsed_content(name)
+    return content if isinstance(content, str | int | float | bool | list | None) else str(content)
+
+
+def check_names(given: Mapping[str, Any], shipped: Mapping[str, Any]) -> None:
+    """Raise ValueError for a name in `given` that is not in `shipped` and that no value refers to as @name."""
+    used = set(re.findall(r"[@%]([A-Za-z_]\w*)", json.dumps(given, default=str)))
+    for name in given.keys() - shipped.keys() - used:
+        near = difflib.get_close_matches(name, shipped, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"valid names: {', '.join(sorted(shipped))}"
+        raise ValueError(f"unknown configuration name {name!r}: {hint}")
+
+
+def as_numbers(given: Mapping[str, Any], shipped: Mapping[str, Any]) -> dict[str, float]:
+    """Return the values of `given` that are text where the bundle ships a number, as numbers.
+
+    >>> as_numbers({"lr": "1e-4"}, {"lr": 0.1})
+    {'lr': 0.0001}
+    """
+    numbers = {}
+    for name, value in given.items():
+        default = shipped.get(name)
+        if isinstance(default, int | float) and not isinstance(default, bool) and isinstance(value, str):
+            if value.startswith(("$", "@", "%")):
+                continue
+            try:
+                number = float(value)
+            except ValueError:
+                raise ValueError(f"{name} must be a number like {default}, got {value!r}") from None
+            numbers[name] = int(number) if isinstance(default, int) and number.is_integer() else number
+    return numbers
+
+
+def check_versions(metadata: Mapping[str, Any]) -> None:
+    """Warn for each package that the bundle's metadata asks for in a newer version than is installed."""
+    asked = {package: metadata[key] for key, package in PACKAGES.items() if key in metadata}
+    asked |= metadata.get("required_packages_version", {})
+    for package, wanted in asked.items():
+        try:
+            found = version(package)
+        except PackageNotFoundError:
+            found = None
+        if found is None or Version(found.split("+")[0]) < Version(wanted):
+            warnings.warn(
+                f"this bundle was made with {package} {wanted}, {'none' if found is None else found} is installed: "
+                f"results may differ; to upgrade: pip install '{package}>={wanted}'",
+                stacklevel=2,
+            )
+
+
+def _shipped(folder: Path) -> dict[str, Any]:
+    """Top-level entries of all configuration files in a folder; numbers stand before other values of the same name."""
+    shipped: dict[str, Any] = {}
+    for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.json")]):
+        if path.name == "metadata.json":
+            continue
+        for name, value in ConfigParser.load_config_file(str(path)).items():
+            if name not in shipped or isinstance(value, int | float):
+                shipped[name] = value
+    return shipped
+
+
+def _running_workflow() -> ConfigWorkflow:
+    """Find the workflow on the call stack: MONAI hands a configuration to no object that is built from it."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, ConfigWorkflow):
+            return owner
+        frame = frame.f_back
+    raise RuntimeError("no MONAI bundle workflow is running: call this from a bundle's configuration")

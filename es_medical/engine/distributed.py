@@ -1,0 +1,59 @@
+"""Several processes, one device each: started by torchrun, on GPUs (nccl) or CPUs (gloo)."""
+
+import os
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+def start() -> None:
+    """Join the process group that torchrun describes; with one process there is none and nothing is done."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
+        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+        if torch.cuda.is_available():
+            torch.cuda.set_device(local_device())
+
+
+def stop() -> None:
+    """Leave the process group."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def local_device() -> torch.device:
+    """Return the device of this process: its own GPU, else the CPU."""
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if torch.cuda.is_available() else torch.device("cpu")
+
+
+def rank() -> int:
+    """Return the number of this process, 0 for the one that tracks and writes."""
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def world_size() -> int:
+    """Return the number of processes."""
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def parallel(network: nn.Module, device: torch.device | str) -> nn.Module:
+    """Wrap a network so that its gradients are averaged over the processes, when there are several."""
+    if not dist.is_initialized():
+        return network
+    return DistributedDataParallel(network, device_ids=[device] if torch.device(device).type == "cuda" else None)
+
+
+def unwrapped(network: nn.Module) -> nn.Module:
+    """Return the network inside a parallel wrapper, for evaluation and checkpoints."""
+    return network.module if isinstance(network, DistributedDataParallel) else network
+
+
+def gather(values: list[Any]) -> list[Any]:
+    """Return the lists of all processes joined, the same on each."""
+    if not dist.is_initialized():
+        return values
+    parts: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(parts, values)
+    return [value for part in parts for value in part]

@@ -1,0 +1,144 @@
+"""The evaluation engine: reconstruct, score each slice, and keep a few cases to look at."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from ignite.engine import Engine, Events
+from monai.engines import Evaluator as MonaiEvaluator
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from es_medical.engine.distributed import gather, unwrapped
+from es_medical.groups import Group
+from es_medical.inferers import Inferer, Reconstruction
+from es_medical.metrics import equivariance, psnr, ssim
+from es_medical.metrics.image import SSIM_WINDOW
+from es_medical.physics import Operator
+from es_medical.randomness import item_generator
+
+
+class Case(NamedTuple):
+    """One slice as it is shown: images (C, H, W) on the CPU; target is None without ground truth."""
+
+    id: str
+    zero_filled: Tensor
+    reconstruction: Tensor
+    spread: Tensor
+    target: Tensor | None
+
+
+class Evaluator(MonaiEvaluator):
+    """Reconstructs every item and fills `state.metrics` with means and standard deviations over the items.
+
+    Scores of each item are in `rows`: heldout always (a zero-filled image has 1: it predicts nothing that was held
+    out), the scores of `image_scores` where there is ground truth, also of the zero-filled image as zero_filled_*, and
+    equiv in dB when asked for. The same seed gives the same numbers for any batch size and number of processes.
+
+    Args:
+        device: where it runs.
+        val_data_loader: batches of a slice file, in order.
+        network: the reconstructor; a parallel wrapper is taken off.
+        inferer: how it reconstructs.
+        physics: the operator A.
+        val_handlers: MONAI or Ignite handlers.
+        key_metric: name of the score that `score` returns, "heldout" (no ground truth used) or "psnr".
+        equiv_group: group of the EQUIV score, None leaves it out (it takes two more reconstructions).
+        n_cases: number of slices kept as `cases`.
+    """
+
+    def __init__(
+        self,
+        device: torch.device | str,
+        val_data_loader: DataLoader,
+        network: nn.Module,
+        inferer: Inferer,
+        physics: Operator,
+        val_handlers: Sequence[Any] | None = None,
+        key_metric: str = "heldout",
+        equiv_group: Group | None = None,
+        n_cases: int = 0,
+    ) -> None:
+        if key_metric not in ("heldout", "psnr"):
+            raise ValueError(f"key_metric must be heldout or psnr, got {key_metric!r}")
+        super().__init__(device=device, val_data_loader=val_data_loader, val_handlers=val_handlers, decollate=False)
+        self.network, self.inferer, self.physics = network, inferer, physics
+        self.key_metric, self.equiv_group, self.n_cases = key_metric, equiv_group, n_cases
+        self.rows: list[dict[str, Any]] = []
+        self.cases: list[Case] = []
+        self.add_event_handler(Events.STARTED, self._clear)
+        self.add_event_handler(Events.EPOCH_COMPLETED, self._summarise)
+
+    @property
+    def score(self) -> float:
+        """The key metric, larger is better: PSNR, or minus the held-out error."""
+        if self.key_metric not in self.state.metrics:
+            raise ValueError(f"no {self.key_metric} in {sorted(self.state.metrics)}: without ground truth choose by heldout")
+        value = self.state.metrics[self.key_metric]
+        return float(value if self.key_metric == "psnr" else -value)
+
+    @torch.no_grad()
+    def _iteration(self, engine: Engine, batchdata: dict[str, Any]) -> Reconstruction:  # type: ignore[override]
+        network = unwrapped(self.network).eval()
+        y, ids = batchdata["measurement"].to(self.state.device), list(batchdata["id"])
+        result = self.inferer(network, y, self.physics, ids)
+        x = batchdata["image"].to(self.state.device) if "image" in batchdata else None
+        self._score(result, y, x, ids, batchdata)
+        return result
+
+    def _score(self, result: Reconstruction, y: Tensor, x: Tensor | None, ids: list[str], batch: dict[str, Any]) -> None:
+        zero_filled = self.physics.A_adjoint(y)
+        columns = {"heldout": result.heldout}
+        if x is not None:
+            volume_range = batch["data_range"].to(x)
+            columns |= image_scores(result.image, x, volume_range)
+            columns |= {f"zero_filled_{n}": v for n, v in image_scores(zero_filled, x, volume_range).items()}
+        if self.equiv_group is not None:
+            columns["equiv"] = self._equivariance(y, ids)
+        values = {name: value.tolist() for name, value in columns.items()}
+        for i, item in enumerate(ids):
+            if len(self.rows) in self._shown:
+                target = None if x is None else x[i].cpu()
+                self.cases.append(Case(item, zero_filled[i].cpu(), result.image[i].cpu(), result.spread[i].cpu(), target))
+            self.rows.append({"id": item, "index": int(batch["index"][i])} | {n: v[i] for n, v in values.items()})
+
+    def _equivariance(self, y: Tensor, ids: list[str]) -> Tensor:
+        generators = [item_generator(self.inferer.seed, one, "equiv") for one in ids]
+        network = unwrapped(self.network)
+
+        def reconstruct(y: Tensor, physics: Operator) -> Tensor:
+            return self.inferer(network, y, physics, ids).image
+
+        return equivariance(reconstruct, y, self.physics, self.equiv_group, generators)  # type: ignore[arg-type]
+
+    @property
+    def _shown(self) -> set[int]:
+        """Positions of the cases to keep, spread evenly over the items of this process."""
+        n = len(self.data_loader.sampler)  # type: ignore[union-attr, arg-type]
+        return {i * n // self.n_cases for i in range(self.n_cases)}
+
+    def _clear(self, engine: Engine) -> None:
+        self.rows, self.cases = [], []
+
+    def _summarise(self, engine: Engine) -> None:
+        self.rows = sorted(gather(self.rows), key=lambda row: row["index"])
+        names = [name for name in self.rows[0] if name not in ("id", "index")]
+        values = torch.tensor([[row[name] for name in names] for row in self.rows], dtype=torch.float64)
+        self.state.metrics = dict(zip(names, values.mean(0).tolist(), strict=True))
+        if len(self.rows) > 1:
+            deviations = zip(names, values.std(0).tolist(), strict=True)
+            self.state.metrics |= {f"{name}_sd": deviation for name, deviation in deviations}
+
+
+def image_scores(x_hat: Tensor, x: Tensor, volume_range: Tensor) -> dict[str, Tensor]:
+    """Score reconstructions (B, C, H, W) stored in [0, 1]: each (B,).
+
+    psnr: magnitudes, range 1 (the paper's). psnr_volume: the same error against the maximum of the slice's volume
+    (fastMRI's range), where that is known. psnr_complex: phase included. ssim: range 1, images of 11 pixels or more.
+    """
+    scores = {"psnr": psnr(x_hat, x, 1.0), "psnr_complex": psnr(x_hat, x, 1.0, complex_valued=True)}
+    if min(x.shape[-2:]) >= SSIM_WINDOW:
+        scores["ssim"] = ssim(x_hat, x, 1.0)
+    if bool((volume_range > 0).all()):
+        scores["psnr_volume"] = psnr(x_hat, x, volume_range)
+    return scores

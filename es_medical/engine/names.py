@@ -1,0 +1,87 @@
+"""Names and values as the tracking server takes them: no brackets, no `..`, bounded lengths."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+MAX_NAME, MAX_PARAMETER, MAX_TAG = 250, 6000, 8000  # characters, MLflow's own limits
+
+
+def clean(name: str) -> str:
+    """A name of letters, digits, `_ - . /` and space, which is also a relative path that stays where it is.
+
+    >>> clean("psnr(dB)"), clean("/val//ssim[0]"), clean("../x")
+    ('psnr_dB_', 'val/ssim_0_', '_/x')
+    """
+    parts = [part for part in re.sub(r"[^A-Za-z0-9_.\-/ ]", "_", name).split("/") if part not in ("", ".")]
+    cleaned = "/".join("_" if part == ".." else part for part in parts) or "_"
+    return cleaned if len(cleaned) <= MAX_NAME else cleaned[: MAX_NAME - 9] + "_" + _short_hash(name)
+
+
+def cut(text: str, length: int) -> str:
+    """`text`, or its beginning with a mark when it is longer than `length` characters."""
+    return text if len(text) <= length else text[: length - 4] + " ..."
+
+
+class Names:
+    """Distinct clean names for distinct given names: `a(b)` and `a[b]` stay two curves."""
+
+    def __init__(self) -> None:
+        self._given: dict[str, str] = {}
+
+    def __call__(self, name: str) -> str:
+        """The clean name of `name`: always the same one, with a hash behind it where another name took it first."""
+        cleaned = clean(name)
+        if self._given.setdefault(cleaned, name) == name:
+            return cleaned
+        return f"{cleaned[: MAX_NAME - 9]}_{_short_hash(name)}"
+
+
+def flatten(config: Mapping[str, Any]) -> dict[str, str]:
+    """Every leaf of a nested configuration under its dotted name, as text.
+
+    Lists of plain values stay one entry, lists that hold mappings are numbered.
+
+    >>> flatten({"lr": 1e-4, "net": {"widths": [16, 32]}, "steps": [{"g": None}]})
+    {'lr': '0.0001', 'net.widths': '[16, 32]', 'steps.0.g': 'None'}
+    """
+    flat: dict[str, str] = {}
+    for key, value in config.items():
+        children = _children(value)
+        if children:
+            flat |= {f"{key}.{name}": text for name, text in flatten(children).items()}
+        else:
+            flat[str(key)] = json.dumps(list(value), default=str) if _is_list(value) else str(value)
+    return flat
+
+
+def in_force(there: dict[str, str], name: str, epoch: int) -> str | None:
+    """The value of a parameter at an epoch: its newest one that is not of a later epoch."""
+    pattern = re.compile(re.escape(name) + r"\.epoch(\d+)(?:\.(\d+))?")
+    found = [(match, value) for key, value in there.items() if (match := pattern.fullmatch(key))]
+    versions = [(int(match[1]), int(match[2] or 1), value) for match, value in found if int(match[1]) <= epoch]
+    return max(versions)[2] if versions else there.get(name)
+
+
+def free_name(there: dict[str, str], name: str, epoch: int) -> str:
+    """The first of `name`, `name.epochN`, `name.epochN.2`, ... that no parameter has."""
+    candidates = [name, f"{name}.epoch{epoch}"] + [f"{name}.epoch{epoch}.{i}" for i in range(2, len(there) + 3)]
+    return next(candidate for candidate in candidates if candidate not in there)
+
+
+def _children(value: Any) -> Mapping[str, Any]:  # noqa: ANN401
+    if isinstance(value, Mapping):
+        return value
+    if _is_list(value) and any(isinstance(item, Mapping) for item in value):
+        return {str(i): item for i, item in enumerate(value)}
+    return {}
+
+
+def _is_list(value: Any) -> bool:  # noqa: ANN401 - any leaf of a configuration
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def _short_hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]

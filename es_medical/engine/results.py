@@ -1,0 +1,44 @@
+"""The table at the end of a job."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def summary_table(method: str, metrics: Mapping[str, float], n: int) -> dict[str, list[str]]:
+    """Make the summary of a test: rows zero-filled and the method, mean and standard deviation over n slices.
+
+    Columns of scores that need ground truth are left out where there is none. The held-out error of a zero-filled image
+    is 1 by definition: it predicts nothing that was held out.
+    """
+    titles = {"psnr": "PSNR (dB)", "ssim": "SSIM", "equiv": "EQUIV (dB)", "heldout": "held-out error"}
+    table: dict[str, list[str]] = {"method": ["zero-filled", method], "slices": [str(n), str(n)]}
+    for name, title in titles.items():
+        if name in metrics:
+            given = _cell(metrics, f"zero_filled_{name}", name)
+            table[title] = ["1" if name == "heldout" else given, _cell(metrics, name, name)]
+    return table
+
+
+def _cell(metrics: Mapping[str, float], name: str, kind: str) -> str:
+    if name not in metrics:
+        return "-"
+    digits = 2 if kind in ("psnr", "equiv") else 4
+    deviation = f" ± {metrics[f'{name}_sd']:.{digits}f}" if f"{name}_sd" in metrics else ""
+    return f"{metrics[name]:.{digits}f}{deviation}"
+
+
+def print_summary(table: Mapping[str, list[str]], epoch: int, uri: str, experiment: str, models: Path) -> None:
+    """Print the summary and where everything is."""
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table(title=f"Test slices, weights of epoch {epoch} (mean ± standard deviation)")
+    for title in table:
+        shown.add_column(title)
+    for row in zip(*table.values(), strict=True):
+        shown.add_row(*row)
+    console = Console()
+    console.width = max(console.width, 110)  # not folded where the output is a file
+    console.print(shown)
+    console.print(f"weights:    {models}")
+    console.print(f"curves and pictures:  mlflow ui --backend-store-uri {uri}   (experiment {experiment})", soft_wrap=True)

@@ -1,0 +1,181 @@
+"""A whole job: train, choose the best weights, test them, track everything."""
+
+import logging
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from ignite.engine import Engine, Events
+from torch import Tensor
+
+from es_medical.data import file_digest
+from es_medical.engine.checkpoint import Checkpoints
+from es_medical.engine.config import resolved_configuration
+from es_medical.engine.distributed import rank
+from es_medical.engine.evaluator import Case, Evaluator
+from es_medical.engine.pictures import picture
+from es_medical.engine.results import print_summary, summary_table
+from es_medical.engine.tracking import Tracker, make_tracker, terminate_on_sigterm
+from es_medical.engine.trainer import Trainer
+
+logger = logging.getLogger(__name__)
+
+
+class Session:
+    """Runs a bundle: `train` (and test at its end) or `evaluate`. Only the first process tracks and writes.
+
+    Args:
+        trainer: the training engine.
+        validator: scores the validation slices; its key metric chooses the best weights.
+        tester: scores the test slices with the best weights at the end.
+        checkpoints: where weights and states are kept.
+        tracking_uri: MLflow's; None takes MLFLOW_TRACKING_URI, else sqlite:///mlflow.db in the working directory.
+        experiment: name of the MLflow experiment.
+        run_name: name of the run.
+        tags: what the run is: method, operator, bundle, ...
+        output_dir: folder for what is not sent to MLflow yet.
+        data_file: the slice file, for the lineage.
+        val_interval: epochs between two validations (and pictures).
+        log_interval: steps between two logged losses.
+        resume: go on from the last checkpoint, in its MLflow run.
+        window: values shown as black and white in pictures, in stored units.
+        error_max: value shown as white in spread and error pictures.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        validator: Evaluator,
+        tester: Evaluator,
+        checkpoints: Checkpoints,
+        tracking_uri: str | None,
+        experiment: str,
+        run_name: str,
+        tags: Mapping[str, Any],
+        output_dir: str,
+        data_file: str,
+        val_interval: int = 1,
+        log_interval: int = 10,
+        resume: bool = False,
+        window: tuple[float, float] = (0.0, 1.0),
+        error_max: float = 0.2,
+    ) -> None:
+        self.trainer, self.validator, self.tester, self.checkpoints = trainer, validator, tester, checkpoints
+        self.tracking_uri, self.experiment, self.run_name = tracking_uri, experiment, run_name
+        self.tags = {name: str(value) for name, value in tags.items()}
+        self.output_dir, self.data_file, self.resume = Path(output_dir), data_file, resume
+        self.val_interval, self.log_interval = int(val_interval), int(log_interval)
+        self.window, self.error_max = (float(window[0]), float(window[1])), float(error_max)
+        self._steps: list[dict[str, Tensor]] = []
+        self._epoch_start = 0.0
+
+    def train(self) -> None:
+        """Train, keep the best weights by the validator's key metric, test them, print and log the table."""
+        state = self.checkpoints.read_last() if self.resume else None
+        with terminate_on_sigterm(), self._tracker(state["run_id"] if state else None) as tracker:
+            epoch = state["epoch"] if state else 0
+            self._start(tracker, epoch)
+            if state:
+                self.checkpoints.resume(state, self.trainer)
+            self._attach(tracker)
+            if epoch < self.trainer.state.max_epochs:
+                self.trainer.run()
+            else:
+                logger.info("epoch %d of %d is done already: nothing to train", epoch, self.trainer.state.max_epochs)
+            self._test(tracker)
+
+    def evaluate(self) -> None:
+        """Test the best weights of an earlier training, in a run of its own."""
+        with terminate_on_sigterm(), self._tracker(None) as tracker:
+            self._start(tracker, 0)
+            self._test(tracker)
+
+    def _tracker(self, run_id: str | None) -> Tracker:
+        spool = self.output_dir / "unsent"
+        return make_tracker(rank() == 0, self.tracking_uri, self.experiment, self.run_name, spool, run_id)
+
+    def _start(self, tracker: Tracker, epoch: int) -> None:
+        configuration = resolved_configuration()
+        knobs = {name: value for name, value in configuration.items() if not isinstance(value, dict)}
+        tracker.start(knobs, yaml.safe_dump(configuration, sort_keys=False), self.tags, epoch)
+        digest, name = file_digest(self.data_file) if rank() == 0 else "", Path(self.data_file).name
+        for context, engine in (("train", self.trainer), ("val", self.validator), ("test", self.tester)):
+            tracker.log_dataset(Path(self.data_file), name, context, digest, _size(engine.data_loader))
+        logger.info(
+            "%s: %d training slices, %d validation, %d test; ground truth %s in training, %s in the choice of weights",
+            *(self.run_name, *(_size(engine.data_loader) for engine in (self.trainer, self.validator, self.tester))),
+            *("used" if self.trainer.loss.needs_image else "not used", self._choice()),
+        )
+
+    def _choice(self) -> str:
+        return "used" if self.validator.key_metric == "psnr" else "not used"
+
+    def _attach(self, tracker: Tracker) -> None:
+        on = self.trainer.add_event_handler
+        on(Events.EPOCH_STARTED, self._start_epoch)
+        on(Events.ITERATION_COMPLETED, self._log_step, tracker)
+        on(Events.EPOCH_COMPLETED, self._end_epoch, tracker)
+
+    def _start_epoch(self, engine: Engine) -> None:
+        self._epoch_start = time.monotonic()
+
+    def _log_step(self, engine: Engine, tracker: Tracker) -> None:
+        self._steps.append(engine.state.output)  # type: ignore[arg-type]  # what Trainer._iteration returns
+        if engine.state.iteration % self.log_interval == 0:
+            means = {f"train/{name}": value for name, value in self._interval_means().items()}
+            tracker.log_metrics(means, engine.state.iteration)
+
+    def _interval_means(self) -> dict[str, float]:
+        """Read the logged numbers of the steps since the last call: the only time that the device is waited for."""
+        steps, self._steps = self._steps, []
+        names = list(steps[0])
+        means = torch.stack([torch.stack([step[name].float() for name in names]) for step in steps]).mean(0)
+        return dict(zip(names, means.tolist(), strict=True))
+
+    def _end_epoch(self, engine: Engine, tracker: Tracker) -> None:
+        epoch, seconds = engine.state.epoch, time.monotonic() - self._epoch_start
+        loss = float(engine.state.output["loss"])  # type: ignore[index]
+        lr = self.trainer.optimizer.param_groups[0]["lr"]
+        tracker.log_metrics({"epoch": epoch, "epoch_time": seconds, "lr": lr}, engine.state.iteration)
+        self.checkpoints.scheduler.step()
+        line = f"epoch {epoch}/{engine.state.max_epochs}  loss {loss:.5f}  {seconds:.1f} s"
+        if epoch % self.val_interval == 0 or epoch == engine.state.max_epochs:
+            line += self._validate(epoch, tracker)
+        self.checkpoints.save_last(self.trainer, tracker.resume_id)
+        logger.info(line)
+
+    def _validate(self, epoch: int, tracker: Tracker) -> str:
+        self.validator.run(epoch)
+        metrics = self.validator.state.metrics
+        best = self.checkpoints.save_best(self.validator.score, epoch)
+        tracker.log_metrics({f"val/{name}": value for name, value in metrics.items()}, self.trainer.state.iteration)
+        for i, case in enumerate(self.validator.cases):
+            tracker.log_image(f"recon/case{i}", self._picture(case), epoch)
+        psnr = f"  psnr {metrics['psnr']:.2f} dB (zero-filled {metrics['zero_filled_psnr']:.2f})" if "psnr" in metrics else ""
+        return f"  held-out {metrics['heldout']:.4f}{psnr}{'  best so far' if best else ''}"
+
+    def _picture(self, case: Case) -> Any:  # noqa: ANN401 - uint8 array
+        images = (case.zero_filled, case.reconstruction, case.spread, case.target)
+        return picture(*images, window=self.window, error_max=self.error_max)
+
+    def _test(self, tracker: Tracker) -> None:
+        epoch = self.checkpoints.load_best()
+        self.tester.run()
+        metrics, rows = self.tester.state.metrics, self.tester.rows
+        tracker.log_metrics({f"test/{name}": value for name, value in metrics.items()}, self.trainer.state.iteration)
+        tracker.log_table({name: [row[name] for row in rows] for name in rows[0]}, "test/cases.json")
+        table = summary_table(self.tags.get("method", "network"), metrics, len(rows))
+        tracker.log_table(table, "test/summary.json")
+        for i, case in enumerate(self.tester.cases):
+            tracker.log_image(f"test/case{i}", self._picture(case), epoch)
+        tracker.log_model(self.checkpoints.network_def, torch.zeros(1, *self.trainer.physics.img_size), step=epoch)
+        if rank() == 0:
+            print_summary(table, epoch, tracker.uri, self.experiment, self.checkpoints.folder)
+
+
+def _size(loader: Any) -> int:  # noqa: ANN401 - MONAI calls it an iterable
+    """Number of slices of a loader, over all processes."""
+    return len(loader.dataset)

@@ -1,0 +1,132 @@
+"""What a bundle's configuration builds: each factory takes plain knobs."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import AdamW, Optimizer
+from torch.optim.lr_scheduler import MultiStepLR
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+from es_medical.data import SliceDataset, cached, read_header
+from es_medical.engine.distributed import rank, world_size
+from es_medical.groups import Group
+from es_medical.inferers import Inferer
+from es_medical.networks import Accelerated, MoDL, ReynoldsAveraging
+from es_medical.physics import MRI
+from es_medical.physics.line_masks import line_counts
+from es_medical.splits import Split
+
+
+def build_physics(
+    data_file: str, acceleration: float, center_fraction: float, sigma: float, device: torch.device | str = "cpu"
+) -> MRI:
+    """Make the operator of a slice file, once it is what the configuration says.
+
+    Args:
+        data_file: HDF5 file of slices (schema 1).
+        acceleration: nominal acceleration that the file must have.
+        center_fraction: share of central lines that the file must have.
+        sigma: noise level that the file must have.
+        device: where the operator works.
+
+    Raises:
+        ValueError: the file was made with other values: measurements are simulated once, by data_prep.
+    """
+    header = read_header(data_file)
+    found = {"acceleration": header.acceleration, "center_fraction": header.center_fraction, "sigma": header.sigma}
+    wanted = {"acceleration": acceleration, "center_fraction": center_fraction, "sigma": sigma}
+    wrong = [name for name in wanted if not math.isclose(found[name], wanted[name], rel_tol=1e-6)]
+    if wrong:
+        options = " ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in wanted.items())
+        raise ValueError(
+            f"{data_file} was made with {', '.join(f'{n} {found[n]:g}' for n in wrong)}, the configuration asks for "
+            f"{', '.join(f'{n} {wanted[n]:g}' for n in wrong)}: make new measurements with "
+            f"`python -m data_prep ... {options}`, or set these names to what the file has"
+        )
+    return MRI(header.mask, header.size).to(device)
+
+
+def build_split(data_file: str, unit: str, split_ratio: float, acs_in_input: bool, mode: str = "exact") -> Split:
+    """Make the split of a slice file; with `acs_in_input` its fully sampled centre always stays in M1."""
+    header = read_header(data_file)
+    width = header.size[1]
+    n_center = line_counts(width, header.acceleration, header.center_fraction)[1] if acs_in_input else 1
+    return Split(unit, split_ratio, n_center, mode)  # type: ignore[arg-type]  # Split checks the names
+
+
+def build_reconstructor(
+    network: nn.Module,
+    group: Group | None,
+    device: torch.device | str,
+    iterations: int = 3,
+    step: float = 1.0,
+    noise_level: float | None = None,
+    amp: bool | None = None,
+    channels_last: bool | None = None,
+    compiled: bool | None = None,
+) -> nn.Module:
+    """Unroll a denoiser with the operator (MoDL) and average it over a group (Reynolds).
+
+    Args:
+        network: the image-domain denoiser.
+        group: the group, None for a network that is not equivariant.
+        device: where it runs.
+        iterations: unrolled steps K.
+        step: initial step gamma.
+        noise_level: for denoisers that take one.
+        amp: bfloat16 inside the denoiser; None is on for CUDA, off for the CPU.
+        channels_last: memory format inside the denoiser; None as above.
+        compiled: torch.compile the denoiser; None as above.
+    """
+    cuda = torch.device(device).type == "cuda"
+    amp, channels_last, compiled = (cuda if knob is None else bool(knob) for knob in (amp, channels_last, compiled))
+    if amp or channels_last or compiled:
+        network = Accelerated(network, amp, channels_last, compiled)
+    unrolled = MoDL(network, iterations, step, noise_level)
+    return (unrolled if group is None else ReynoldsAveraging(unrolled, group)).to(device)
+
+
+def build_inferer(
+    method: str, split: Split, n_samples: int, sigma: float, alpha: float, group: Group | None, whole_group: bool, seed: int
+) -> Inferer:
+    """Make the inferer of a method: averages over splits for es; whole measurements for the others."""
+    return Inferer(split, n_samples, sigma, alpha, group, method == "es", whole_group, seed)
+
+
+def build_optimizer(network: nn.Module, lr: float, weight_decay: float = 1e-8) -> AdamW:
+    """Make the paper's AdamW: betas (0.9, 0.999), no AMSGrad."""
+    return AdamW(network.parameters(), lr=float(lr), weight_decay=float(weight_decay), betas=(0.9, 0.999))
+
+
+def build_scheduler(optimizer: Optimizer, milestones: Sequence[int], factor: float) -> MultiStepLR:
+    """Make the paper's step scheduler: the learning rate times `factor` after each epoch of `milestones`."""
+    return MultiStepLR(optimizer, [int(epoch) for epoch in milestones], gamma=float(factor))
+
+
+def build_dataset(
+    data_file: str, split: str, with_image: bool = True, cache_device: torch.device | str | None = None
+) -> Dataset:
+    """Open one split of a slice file; `cache_device` holds all of it there (nothing is then read while training)."""
+    dataset = SliceDataset(data_file, split, with_image)
+    return dataset if cache_device is None else cached(dataset, cache_device)
+
+
+def build_loader(dataset: Dataset, batch_size: int, shuffle: bool, num_workers: int = 0, seed: int = 0) -> DataLoader:
+    """Batch a data set: shuffled by (seed, epoch) and divided among the processes for training, in order otherwise.
+
+    Training batches are padded with repeated items so that every process takes the same number of steps; evaluation
+    takes each item once.
+    """
+    n = len(dataset)  # type: ignore[arg-type]
+    sampler: Any = list(range(rank(), n, world_size()))
+    if shuffle:
+        sampler = DistributedSampler(dataset, world_size(), rank(), shuffle=True, seed=seed)
+    return DataLoader(dataset, batch_size, sampler=sampler, num_workers=num_workers, persistent_workers=num_workers > 0)
+
+
+def run_name(method: str, acceleration: float, seed: int, suffix: str = "") -> str:
+    """Name a run: es-x8-seed0."""
+    return f"{method}-x{acceleration:g}-seed{seed}{suffix}"

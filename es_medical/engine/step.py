@@ -1,0 +1,62 @@
+"""One training step, as a pure function: the trainer and the benchmark run the same lines."""
+
+from torch import Tensor
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from torch.optim import Optimizer
+
+from es_medical.losses import Loss, Reconstructor
+from es_medical.physics.base import Operator
+from es_medical.types import Generator, Image, Measurement
+
+
+def training_step(
+    loss: Loss,
+    reconstructor: Reconstructor,
+    optimizer: Optimizer,
+    y: Measurement,
+    physics: Operator,
+    generator: Generator | None,
+    x: Image | None = None,
+    clip: float | None = 1.0,
+) -> dict[str, Tensor]:
+    """Descend one step on the mean of the loss over the batch: theta <- optimizer(theta, clip(grad mean_b L_b)).
+
+    Nothing is read back from the device, so the GPU never waits for the CPU. Only the parameters, their gradients, the
+    optimizer's state and the generator change. Everything but the denoiser (see `Accelerated`) is float32.
+
+    A gradient that is not finite is not applied: it counts as zero, so that the weights stay finite until the caller
+    looks. The caller must look: "loss" and "grad_norm" tell the truth, and one that is not finite is an error to raise.
+    In distributed training "grad_norm" is not finite on every process, "loss" on the one whose batch was the cause.
+
+    Args:
+        loss: what is minimised; it draws its randomness from `generator`.
+        reconstructor: f(y, A), in training mode.
+        optimizer: holds the parameters.
+        y: measurements (B, ...).
+        physics: their operator.
+        generator: source of the splits, the noise and g; on the device of y (a CPU generator works, but copies).
+        x: images (B, C, H, W), for a loss that needs them.
+        clip: largest Euclidean norm of the whole gradient, None for no limit.
+
+    Returns:
+        Detached tensors without axes, on the device of y: "loss", each part of the loss (means over the batch), and
+        "grad_norm", the norm before clipping.
+    """
+    value = loss(reconstructor, y, physics, generator, x)
+    total = value.total.mean()
+    optimizer.zero_grad(set_to_none=True)
+    total.backward()
+    norm = limit_gradient(optimizer, clip)
+    optimizer.step()
+    return {"loss": total.detach(), **{name: part.detach().mean() for name, part in value.parts.items()}, "grad_norm": norm}
+
+
+def limit_gradient(optimizer: Optimizer, clip: float | None) -> Tensor:
+    """Scale the gradient to a norm of at most `clip`, in place, and return the norm it had; make it zero if that is not finite."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    norm = get_total_norm([p.grad for p in parameters])
+    if clip is not None:
+        clip_grads_with_norm_(parameters, clip, norm)
+    for parameter in parameters:
+        parameter.grad.masked_fill_(~norm.isfinite(), 0.0)
+    return norm

@@ -1,0 +1,107 @@
+"""The training engine: MONAI's trainer around one pure step."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from ignite.engine import Engine, Events
+from monai.engines import SupervisedTrainer
+from monai.inferers import Inferer
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+from es_medical.engine.distributed import rank
+from es_medical.engine.step import training_step
+from es_medical.losses import Loss
+from es_medical.physics import Operator
+from es_medical.randomness import item_generator
+
+
+class Trainer(SupervisedTrainer):
+    """Trains a reconstructor on the measurements of one operator.
+
+    A loss or gradient that is not finite stops the training with the names of the batch's items; on a GPU that is seen
+    once per `check_interval` steps and at the end of each epoch, before anything is saved.
+
+    Args:
+        device: where the training runs.
+        max_epochs: number of epochs.
+        train_data_loader: batches of a slice file.
+        network: the reconstructor f(y, A), wrapped for several processes if there are several.
+        optimizer: of the network's parameters.
+        loss_function: see `es_medical.losses`.
+        physics: the operator A.
+        inferer: how the loss calls the network (`monai.inferers.SimpleInferer`).
+        train_handlers: MONAI or Ignite handlers.
+        clip: largest norm of the gradient, None for no limit.
+        seed: of the splits, noise and g; each process draws its own.
+        check_interval: steps between two looks at the loss on a GPU.
+    """
+
+    def __init__(
+        self,
+        device: torch.device | str,
+        max_epochs: int,
+        train_data_loader: DataLoader,
+        network: nn.Module,
+        optimizer: Optimizer,
+        loss_function: Loss,
+        physics: Operator,
+        inferer: Inferer,
+        train_handlers: Sequence[Any] | None = None,
+        clip: float | None = 1.0,
+        seed: int = 0,
+        check_interval: int = 10,
+    ) -> None:
+        super().__init__(
+            device=device,
+            max_epochs=int(max_epochs),
+            train_data_loader=train_data_loader,
+            network=network,
+            optimizer=optimizer,
+            loss_function=loss_function,
+            inferer=inferer,
+            train_handlers=train_handlers,
+            decollate=False,
+        )
+        self.loss, self.physics, self.clip = loss_function, physics, clip
+        self.generator = torch.Generator(self.state.device)
+        self.generator.manual_seed(item_generator(seed, f"process {rank()}", "training").initial_seed())
+        self.check_interval = 1 if self.state.device.type == "cpu" else check_interval
+        self._unchecked: list[tuple[int, list[str], Tensor]] = []
+        self.add_event_handler(Events.ITERATION_COMPLETED, self._watch)
+        self.add_event_handler(Events.EPOCH_COMPLETED, self._check)
+
+    def _iteration(self, engine: Engine, batchdata: dict[str, Any]) -> dict[str, Tensor]:
+        """Take one step; returns its loss, the parts of it and the gradient's norm, tensors on the device."""
+        self.network.train()
+        y = batchdata["measurement"].to(self.state.device, non_blocking=True)
+        x = batchdata["image"].to(self.state.device, non_blocking=True) if self.loss.needs_image else None
+        reconstruct = partial(_reconstruct, self.inferer, self.network)
+        return training_step(self.loss, reconstruct, self.optimizer, y, self.physics, self.generator, x, self.clip)
+
+    def _watch(self, engine: Engine) -> None:
+        output: Any = engine.state.output
+        batch: Any = engine.state.batch
+        self._unchecked.append((engine.state.iteration, list(batch["id"]), output["loss"] + output["grad_norm"]))
+        if len(self._unchecked) >= self.check_interval:
+            self._check(engine)
+
+    def _check(self, engine: Engine) -> None:
+        """Raise FloatingPointError for the first step since the last check whose loss or gradient is not finite."""
+        steps, self._unchecked = self._unchecked, []
+        if not steps or bool(torch.stack([value for _, _, value in steps]).isfinite().all()):
+            return
+        iteration, ids = next((step, ids) for step, ids, value in steps if not bool(value.isfinite()))
+        source = getattr(getattr(engine.state.dataloader, "dataset", None), "path", "the data set")
+        raise FloatingPointError(
+            f"loss or gradient is not finite at iteration {iteration} (epoch {engine.state.epoch}); items of the batch: "
+            f"{', '.join(ids)} in {source}. No later weights were saved; look at these items, or lower lr"
+        )
+
+
+def _reconstruct(inferer: Inferer, network: nn.Module, y: Tensor, physics: Operator, generator: Any = None) -> Tensor:  # noqa: ANN401
+    """Call the network as MONAI's inferers do: inferer(inputs, network, ...)."""
+    return inferer(y, network, physics, generator)

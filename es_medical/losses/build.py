@@ -1,0 +1,30 @@
+"""The training methods by name."""
+
+from es_medical.losses.base import Loss
+from es_medical.losses.fidelity import MeasurementConsistency, Supervised
+from es_medical.losses.splitting import EquivariantSplitting
+from es_medical.splits import Split
+
+METHODS = ("es", "supervised", "mc")
+
+
+def build_loss(method: str, split: Split, sigma: float = 0.0, alpha: float = 0.5, consistency_weight: float = 1.0) -> Loss:
+    """Make the loss of a method.
+
+    Args:
+        method: "es" (equivariant splitting), "supervised", or "mc" (measurement consistency).
+        split: draws M1, for es.
+        sigma: noise level that es assumes, 0 for the noiseless loss.
+        alpha: recorruption strength of es.
+        consistency_weight: weight of the consistency term of es.
+
+    Raises:
+        ValueError: an unknown method; the message lists the valid ones.
+    """
+    if method == "es":
+        return EquivariantSplitting(split, sigma, alpha, consistency_weight)
+    if method == "supervised":
+        return Supervised()
+    if method == "mc":
+        return MeasurementConsistency()
+    raise ValueError(f"unknown method {method!r}: choose one of {', '.join(METHODS)}")

@@ -1,0 +1,202 @@
+import pickle
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import ConcatDataset, DataLoader
+
+from es_medical.data import SliceDataset, SliceHeader, SliceRecord, SliceWriter, cached, file_digest, read_header
+
+SIZE = (12, 16)
+
+
+def make_header(**changes):
+    mask = torch.arange(SIZE[1]) % 4 == 0
+    return SliceHeader(**({"sigma": 0.05, "mask": mask, "acceleration": 4.0, "configuration": {"sigma": 0.05}} | changes))
+
+
+def make_record(i, split="train", image=True):
+    generator = torch.Generator().manual_seed(i)
+    x, y = torch.randn(2, 2, *SIZE, generator=generator)
+    return SliceRecord(y, x if image else None, f"id{i}", f"subject{i // 2}", split, 2.0 + i, -1.0, (0.5, 0.7), 1.5, i)
+
+
+@pytest.fixture
+def slice_file(tmp_path):
+    path = tmp_path / "slices.h5"
+    with SliceWriter(path, make_header(seed=7, source_digests={"ab": "cd"}), SIZE) as writer:
+        for i in range(10):
+            writer.append(make_record(i, "train" if i < 6 else "val" if i < 8 else "test"))
+    return path
+
+
+def test_what_is_written_is_read_back(slice_file):
+    header = read_header(slice_file)
+    assert (header.n, header.size, header.has_image, header.seed, header.modality) == (10, SIZE, True, 7, "MR")
+    assert header.mask.dtype == torch.bool
+    assert torch.equal(header.mask, make_header().mask)
+    assert header.configuration == {"sigma": 0.05}
+    assert header.source_digests == {"ab": "cd"}
+    assert header.splits == {"train": 6, "val": 2, "test": 2}
+    item, record = SliceDataset(slice_file, "val")[1], make_record(7)
+    assert torch.equal(item["image"], record.image)
+    assert torch.equal(item["measurement"], record.measurement)
+    assert (item["id"], item["index"], float(item["scale"]), float(item["offset"])) == ("id7", 7, 9.0, -1.0)
+    assert float(item["data_range"]) == 1.5
+    assert item["sigma"].dtype == torch.float32
+
+
+def test_schema_names_shapes_and_types_are_those_of_schema_1(slice_file):
+    with h5py.File(slice_file) as file:
+        assert file["image"].shape == file["measurement"].shape == (10, 2, *SIZE)
+        assert file["image"].dtype == file["measurement"].dtype == file["spacing"].dtype == np.float32
+        assert file["scale"].shape == file["spacing"].shape == (10, 2)
+        assert file["scale"].dtype == np.float64
+        assert file["mask"].dtype == np.uint8
+        assert file["subject"].asstr()[3] == "subject1"
+        assert set(file.attrs) >= {"schema", "modality", "tool_version", "configuration", "seed", "sigma", "source_digests"}
+        assert file.attrs["schema"] == 1
+
+
+def test_default_collate_batches_the_items(slice_file):
+    batch = next(iter(DataLoader(SliceDataset(slice_file, "train"), batch_size=4)))
+    assert batch["measurement"].shape == (4, 2, *SIZE)
+    assert batch["sigma"].shape == batch["data_range"].shape == batch["scale"].shape == (4,)
+    assert batch["id"] == ["id0", "id1", "id2", "id3"]
+    assert batch["index"].tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_worker_processes_give_the_batches_of_the_main_process(slice_file, method):
+    dataset = SliceDataset(slice_file)
+    both = ConcatDataset([dataset, cached(SliceDataset(slice_file), "cpu")])
+    expected = list(DataLoader(both, batch_size=3))  # opens the handle that the workers inherit
+    again = list(DataLoader(both, batch_size=3, num_workers=2, multiprocessing_context=method))
+    assert len(expected) == len(again) == 7
+    for a, b in zip(expected, again, strict=True):
+        assert a["id"] == b["id"]
+        assert torch.equal(a["measurement"], b["measurement"])
+        assert torch.equal(a["image"], b["image"])
+
+
+def test_pickled_dataset_carries_no_open_handle(slice_file):
+    dataset = SliceDataset(slice_file)
+    first = dataset[0]
+    assert torch.equal(pickle.loads(pickle.dumps(dataset))[0]["image"], first["image"])
+    assert dataset._file is not None
+
+
+def test_without_image_the_ground_truth_is_never_read(slice_file, monkeypatch):
+    read = []
+    getitem = h5py.Dataset.__getitem__
+    monkeypatch.setattr(h5py.Dataset, "__getitem__", lambda self, *a, **k: (read.append(self.name), getitem(self, *a, **k))[1])
+    dataset = SliceDataset(slice_file, "train", with_image=False)
+    items = list(DataLoader(dataset, batch_size=6))
+    assert "image" not in items[0]
+    assert "/measurement" in read
+    assert "/image" not in read
+
+
+def test_file_without_ground_truth_works_when_the_image_is_asked_for(tmp_path):
+    path = tmp_path / "none.h5"
+    with SliceWriter(path, make_header(), SIZE, with_image=False) as writer:
+        writer.append(make_record(0, image=False))
+    dataset = SliceDataset(path, "train")
+    assert not dataset.with_image
+    assert set(dataset[0]) == {"measurement", "sigma", "data_range", "scale", "offset", "id", "index"}
+
+
+def test_limit_spreads_over_the_split(slice_file):
+    assert SliceDataset(slice_file, "train", limit=3).ids == ["id0", "id2", "id4"]
+    assert len(SliceDataset(slice_file, "train", limit=100)) == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [({"split": "valid"}, "'valid'.*train, val, test"), ({"limit": 0}, "limit 0.*at least 1")],
+)
+def test_wrong_argument_names_the_right_ones(slice_file, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        SliceDataset(slice_file, **arguments)
+
+
+def test_empty_split_says_what_the_file_holds(tmp_path):
+    path = tmp_path / "train_only.h5"
+    with SliceWriter(path, make_header(), SIZE) as writer:
+        writer.append(make_record(0))
+    with pytest.raises(ValueError, match=r"no slice of split 'test'.*'train': 1"):
+        SliceDataset(path, "test")
+
+
+def test_other_files_are_refused_by_name(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"missing\.h5"):
+        read_header(tmp_path / "missing.h5")
+    (tmp_path / "text.h5").write_text("no")
+    with pytest.raises(ValueError, match=r"text\.h5 cannot be read as HDF5"):
+        read_header(tmp_path / "text.h5")
+    with h5py.File(tmp_path / "new.h5", "w") as file:
+        file.attrs["schema"] = 2
+    with pytest.raises(ValueError, match=r"no slice file of schema 1 \(its schema: 2\)"):
+        read_header(tmp_path / "new.h5")
+
+
+def test_exception_leaves_the_older_file_and_no_temporary_one(slice_file):
+    before = file_digest(slice_file)
+
+    def interrupted():
+        with SliceWriter(slice_file, make_header(), SIZE) as writer:
+            writer.append(make_record(0))
+            raise KeyboardInterrupt
+
+    pytest.raises(KeyboardInterrupt, interrupted)
+    assert file_digest(slice_file) == before
+    assert [path.name for path in slice_file.parent.iterdir()] == ["slices.h5"]
+
+
+def test_empty_file_is_an_error(tmp_path):
+    def empty():
+        with SliceWriter(tmp_path / "empty.h5", make_header(), SIZE):
+            pass
+
+    with pytest.raises(ValueError, match="an empty data set is an error"):
+        empty()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"split": "dev"}, "'dev'.*train, val, test"),
+        ({"image": None}, "image missing"),
+        ({"measurement": torch.zeros(2, 4, 4)}, r"\(2, 4, 4\), expected \(2, 12, 16\)"),
+        ({"image": torch.zeros(2, *SIZE, dtype=torch.complex64)}, "complex64, expected real"),
+    ],
+)
+def test_record_that_does_not_fit_is_refused(tmp_path, changes, message):
+    def write():
+        with SliceWriter(tmp_path / "bad.h5", make_header(), SIZE) as writer:
+            writer.append(make_record(0)._replace(**changes))
+
+    with pytest.raises(ValueError, match=message):
+        write()
+
+
+def test_mask_of_another_width_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"\(28,\) does not fit slices of size \(12, 16\)"):
+        SliceWriter(tmp_path / "bad.h5", make_header(mask=torch.ones(28, dtype=torch.bool)), SIZE)
+
+
+def test_same_slices_give_the_same_bytes(tmp_path):
+    for name in ("a.h5", "b.h5"):
+        with SliceWriter(tmp_path / name, make_header(), SIZE) as writer:
+            writer.append(make_record(0))
+    assert file_digest(tmp_path / "a.h5") == file_digest(tmp_path / "b.h5")
+
+
+def test_leftover_of_a_killed_run_is_replaced(tmp_path):
+    (tmp_path / ".a.h5.partial").write_bytes(b"half a file")
+    with SliceWriter(tmp_path / "a.h5", make_header(), SIZE) as writer:
+        writer.append(make_record(0))
+    assert [path.name for path in tmp_path.iterdir()] == ["a.h5"]

@@ -1,0 +1,23 @@
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize("arguments", [[], ["fastmri"], ["demo"], ["demo", "mri"]])
+def test_help(prep, arguments):
+    result = prep(*arguments, "--help")
+    assert result.exit_code == 0
+    assert "Usage" in result.stdout
+
+
+@pytest.mark.parametrize("wrong", ["--slices first", "--acceleration 0.5", "--acelleration 8", "--workers 0"])
+def test_wrong_option_is_refused(tmp_path, prep, wrong):
+    result = prep("fastmri", tmp_path, tmp_path / "out.h5", *wrong.split())
+    assert result.exit_code == 2
+    assert wrong.split()[0] in result.stderr
+
+
+def test_command_line_loads_nothing_heavy():
+    code = "import sys, data_prep.__main__; sys.exit(bool({'torch', 'h5py', 'numpy', 'deepinv'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
