@@ -58,6 +58,12 @@ class Inferer:
         self.split, self.n_samples, self.sigma, self.alpha = split, n_samples, sigma, alpha
         self.group, self.split_input, self.whole_group, self.seed = group, split_input, whole_group, seed
 
+    @property
+    def settings(self) -> dict[str, str | float | bool]:
+        """What a network trained for this inferer expects of its input; kept with its weights."""
+        split = {"split_unit": self.split.unit, "split_ratio": self.split.split_ratio, "n_center": self.split.n_center}
+        return split | {"split_input": self.split_input, "sigma": self.sigma, "alpha": self.alpha}
+
     @torch.no_grad()
     def __call__(self, reconstructor: nn.Module, y: Measurement, physics: Operator, ids: list[str]) -> Reconstruction:
         """Reconstruct y (B, ...); `ids` name the items."""

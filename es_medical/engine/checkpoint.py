@@ -11,8 +11,9 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from es_medical.engine.distributed import gather, rank, unwrapped, world_size
+from es_medical.engine.distributed import gather, rank, unwrapped, wait, world_size
 from es_medical.engine.trainer import Trainer
+from es_medical.inferers import Inferer
 from es_medical.physics import Operator
 
 LAST, BEST, MODEL = "last.pt", "reconstructor.pt", "model.pt"
@@ -30,14 +31,21 @@ class Checkpoints:
         network: the reconstructor, its parallel wrapper included.
         network_def: the denoiser in it.
         physics: the operator it is trained for; its mask is kept with the best weights.
+        inferer: how it is used; its settings are kept with the best weights.
         scheduler: of the learning rate.
     """
 
     def __init__(
-        self, folder: str | Path, network: nn.Module, network_def: nn.Module, physics: Operator, scheduler: LRScheduler
+        self,
+        folder: str | Path,
+        network: nn.Module,
+        network_def: nn.Module,
+        physics: Operator,
+        inferer: Inferer,
+        scheduler: LRScheduler,
     ) -> None:
         self.folder, self.network, self.network_def = Path(folder), network, network_def
-        self.physics, self.scheduler = physics, scheduler
+        self.physics, self.inferer, self.scheduler = physics, inferer, scheduler
         self.best_score, self.best_epoch = float("-inf"), 0
 
     def save_best(self, score: float, epoch: int) -> bool:
@@ -47,7 +55,7 @@ class Checkpoints:
             self.best_score, self.best_epoch = score, epoch
             if rank() == 0:
                 best = {"reconstructor": unwrapped(self.network).state_dict(), "epoch": epoch, "score": score}
-                best["mask"] = self.physics.mask.cpu()
+                best |= {"mask": self.physics.mask.cpu(), "settings": self.inferer.settings}
                 _write(best, self.folder / BEST)
                 _write(self.network_def.state_dict(), self.folder / MODEL)
         return better
@@ -94,25 +102,38 @@ class Checkpoints:
 
     def load_best(self) -> int:
         """Load the best weights into the network and return their epoch; see `load_weights`."""
-        return load_weights(self.folder, self.network, self.physics)
+        wait()
+        return load_weights(self.folder, self.network, self.physics, self.inferer)
 
 
-def load_weights(folder: str | Path, network: nn.Module, physics: Operator) -> int:
+def load_weights(folder: str | Path, network: nn.Module, physics: Operator, inferer: Inferer) -> int:
     """Load the best weights of a training into a reconstructor.
 
     Args:
         folder: the `models` folder of the training.
         network: the reconstructor, with or without a parallel wrapper.
         physics: the operator that it will be used with; warns when the weights were trained with another mask.
+        inferer: how it will be used; warns when the weights were trained for other splits or noise.
 
     Returns:
         The epoch that the weights are of.
 
     Raises:
         FileNotFoundError: nothing was trained here yet.
+        ValueError: the weights are of another network.
     """
     state = _read(Path(folder) / BEST, "train first, or set ckpt_dir to the folder of a trained model")
-    unwrapped(network).load_state_dict(state["reconstructor"])
+    try:
+        unwrapped(network).load_state_dict(state["reconstructor"])
+    except RuntimeError as error:
+        raise ValueError(f"the weights in {folder} are of another network (widths, iterations or group): {error}") from error
+    for name, value in inferer.settings.items():
+        if value != state["settings"][name]:
+            warnings.warn(
+                f"the weights in {folder} were trained with {name} {state['settings'][name]}, they are used with {value}: "
+                "expect a worse result",
+                stacklevel=2,
+            )
     if not torch.equal(state["mask"], physics.mask.cpu()):
         warnings.warn(
             f"the weights in {folder} were trained with another sampling mask than the data has "

@@ -1,5 +1,6 @@
 """Several processes, one device each: started by torchrun, on GPUs (nccl) or CPUs (gloo)."""
 
+import logging
 import os
 from typing import Any
 
@@ -15,6 +16,8 @@ def start() -> None:
         dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
         if torch.cuda.is_available():
             torch.cuda.set_device(local_device())
+        if rank() > 0:
+            logging.getLogger("es_medical").setLevel(logging.WARNING)  # the first process speaks for all
 
 
 def stop() -> None:
@@ -48,6 +51,12 @@ def parallel(network: nn.Module, device: torch.device | str) -> nn.Module:
 def unwrapped(network: nn.Module) -> nn.Module:
     """Return the network inside a parallel wrapper, for evaluation and checkpoints."""
     return network.module if isinstance(network, DistributedDataParallel) else network
+
+
+def wait() -> None:
+    """Wait until every process is here: what the first one wrote can then be read by all."""
+    if dist.is_initialized():
+        dist.barrier()
 
 
 def gather(values: list[Any]) -> list[Any]:

@@ -1,5 +1,6 @@
 """Reconstructions on the disk: one HDF5 file, and a NIfTI volume for each subject."""
 
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,13 @@ import h5py
 import nibabel as nib
 import numpy as np
 import numpy.typing as npt
+import torch
 from ignite.engine import Engine, Events
 
 from es_medical.data import SliceDataset
 from es_medical.metrics import magnitude
+
+logger = logging.getLogger(__name__)
 
 Array = npt.NDArray[np.float32]
 
@@ -58,6 +62,7 @@ class SaveReconstructions:
         for subject in np.unique(subjects):
             chosen = np.flatnonzero(subjects == subject)
             self._write_nifti(subject, {name: column[chosen] for name, column in columns.items()})
+        logger.info("%d slices of %d volumes reconstructed: see %s", len(rows), len(np.unique(subjects)), self.folder)
 
     def _write_hdf5(self, columns: dict[str, Any]) -> None:
         target = self.folder / "reconstructions.h5"
@@ -81,6 +86,4 @@ class SaveReconstructions:
 
 
 def _magnitude(images: Array) -> Array:
-    import torch
-
     return magnitude(torch.from_numpy(images))[:, 0].numpy()

@@ -4,7 +4,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 
-from es_medical.losses import Loss, Reconstructor
+from es_medical.losses import Loss, LossValue, Reconstructor
 from es_medical.physics.base import Operator
 from es_medical.types import Generator, Image, Measurement
 
@@ -42,21 +42,36 @@ def training_step(
         Detached tensors without axes, on the device of y: "loss", each part of the loss (means over the batch), and
         "grad_norm", the norm before clipping.
     """
-    value = loss(reconstructor, y, physics, generator, x)
-    total = value.total.mean()
+    value = compute_gradient(loss, reconstructor, optimizer, y, physics, generator, x)
+    norm = apply_gradient(optimizer, clip)
+    parts = {name: part.detach().mean() for name, part in value.parts.items()}
+    return {"loss": value.total.detach().mean(), **parts, "grad_norm": norm}
+
+
+def compute_gradient(
+    loss: Loss,
+    reconstructor: Reconstructor,
+    optimizer: Optimizer,
+    y: Measurement,
+    physics: Operator,
+    generator: Generator | None,
+    x: Image | None = None,
+) -> LossValue:
+    """Run the first half of `training_step`, forward, loss and backward, and return the loss of each item."""
     optimizer.zero_grad(set_to_none=True)
-    total.backward()
-    norm = limit_gradient(optimizer, clip)
-    optimizer.step()
-    return {"loss": total.detach(), **{name: part.detach().mean() for name, part in value.parts.items()}, "grad_norm": norm}
+    value = loss(reconstructor, y, physics, generator, x)
+    value.total.mean().backward()
+    return value
 
 
-def limit_gradient(optimizer: Optimizer, clip: float | None) -> Tensor:
-    """Scale the gradient to a norm of at most `clip`, in place, and return the norm it had; make it zero if that is not finite."""
+def apply_gradient(optimizer: Optimizer, clip: float | None) -> Tensor:
+    """Run the second half of `training_step`, clipping and the optimizer, and return the norm before clipping."""
     parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     norm = get_total_norm([p.grad for p in parameters])
     if clip is not None:
         clip_grads_with_norm_(parameters, clip, norm)
+    broken = ~norm.isfinite()
     for parameter in parameters:
-        parameter.grad.masked_fill_(~norm.isfinite(), 0.0)
+        parameter.grad.masked_fill_(broken, 0.0)
+    optimizer.step()
     return norm

@@ -1,6 +1,7 @@
 """PSNR and SSIM of magnitude images, with the data range always stated."""
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from es_medical.types import Image, PerItem
@@ -11,7 +12,7 @@ MAX_DB = 100.0
 SSIM_WINDOW = 11
 
 
-def magnitude(x: Image) -> Image:
+def magnitude(x: Image) -> Float[Tensor, "b 1 h w"]:
     """Return |x| of (B, C, H, W) as (B, 1, H, W): the complex magnitude for C = 2, x itself for C = 1."""
     if x.ndim != 4 or x.shape[1] not in (1, 2):
         raise ValueError(f"expected images (B, 1 or 2, H, W), got {tuple(x.shape)}")
