@@ -61,8 +61,14 @@ class Inferer:
     @property
     def settings(self) -> dict[str, str | float | bool]:
         """What a network trained for this inferer expects of its input; kept with its weights."""
-        split = {"split_unit": self.split.unit, "split_ratio": self.split.split_ratio, "n_center": self.split.n_center}
-        return split | {"split_input": self.split_input, "sigma": self.sigma, "alpha": self.alpha}
+        return {
+            "split_unit": self.split.unit,
+            "split_ratio": self.split.split_ratio,
+            "n_center": self.split.n_center,
+            "split_input": self.split_input,
+            "sigma": self.sigma,
+            "alpha": self.alpha,
+        }
 
     @torch.no_grad()
     def __call__(self, reconstructor: nn.Module, y: Measurement, physics: Operator, ids: list[str]) -> Reconstruction:

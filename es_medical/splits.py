@@ -18,7 +18,8 @@ class Split:
         unit: what is drawn: "lines" (k-space columns) or "samples" (points of k-space).
         split_ratio: s, the share of all measured units that M1 gets (paper: 0.8).
         n_center: central k-space columns that always stay in M1 (the ACS block); at least the zero frequency does.
-        mode: "exact" gives M1 round(s m) units of m, or those that are kept when they are more; "bernoulli" draws each unit that is not kept with probability s.
+        mode: "exact" gives M1 round(s m) units of m, or those that are kept when they are more; "bernoulli" draws
+            each unit that is not kept with probability s.
 
     Neither M1 nor M2 is ever empty: M1 has the kept units, or at least one, and M2 at least one that is not kept.
 

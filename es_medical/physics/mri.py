@@ -47,7 +47,7 @@ class MRI(Operator):
         return filter_kspace(x, self.mask)
 
     def prox_l2(self, z: Image, y: KSpace, gamma: float | Tensor) -> Image:
-        """argmin_x gamma/2 |A x - y|^2 + 1/2 |x - z|^2 = z + gamma / (1 + gamma) (A^T y - A^T A z); gamma is a number or (B,)."""
+        """argmin_x gamma/2 |A x - y|^2 + 1/2 |x - z|^2 = z + gamma / (1 + gamma) (A^T y - A^T A z), gamma a number or (B,)."""
         gamma = per_item(gamma, z)
         return z + gamma / (1 + gamma) * (self.A_adjoint(y) - self.A_adjoint_A(z))
 
