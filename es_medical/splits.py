@@ -72,7 +72,7 @@ class Split:
 
     def _kept(self, physics: Operator, units: Tensor) -> Tensor:
         height, width = physics.image_size
-        center = center_lines(width, self.n_center).to(units.device)
+        center = center_lines(width, self.n_center, units.device)  # made there: a copy would make the GPU wait
         return (center if self.unit == "lines" else center.repeat(height))[None] & units.bool()
 
     def _draw(self, units: Tensor, kept: Tensor, generator: Generator | None) -> Tensor:

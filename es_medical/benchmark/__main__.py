@@ -69,7 +69,7 @@ def _step(options: argparse.Namespace) -> dict[str, Any]:
     for setting in chosen_settings(options):
         results.append(benchmark(setting, torch.device(options.device)))
         print(table(results[-1]), flush=True)
-    return {"step": [result._asdict() | {"setting": result.setting._asdict()} for result in results]}
+    return {"step": [_named(result) for result in results]}
 
 
 def _import(options: argparse.Namespace) -> dict[str, Any]:
@@ -78,7 +78,14 @@ def _import(options: argparse.Namespace) -> dict[str, Any]:
     result = benchmark_import(options.repeats)
     for name, seconds in result.seconds.items():
         print(f"import {name:20s} {seconds:6.2f} s   x torch, deepinv: {result.ratios.get(name, '')}")
-    return {"import": result._asdict()}
+    return {"import": _named(result)}
+
+
+def _named(value: object) -> Any:  # noqa: ANN401 - what JSON holds
+    """Turn records into dictionaries, all the way down."""
+    if isinstance(value, dict):
+        return {key: _named(one) for key, one in value.items()}
+    return {key: _named(one) for key, one in value._asdict().items()} if hasattr(value, "_asdict") else value
 
 
 if __name__ == "__main__":

@@ -11,24 +11,13 @@ from torch import Tensor, nn
 from es_medical.benchmark.timing import Job
 
 
-class _Blind(nn.Module):
-    """Let deepinv call a denoiser with a noise level that it does not use."""
-
-    def __init__(self, denoiser: nn.Module) -> None:
-        super().__init__()
-        self.denoiser = denoiser
-
-    def forward(self, x: Tensor, sigma: float | Tensor | None = None) -> Tensor:
-        return self.denoiser(x)
-
-
 def deepinv_job(denoiser: nn.Module, iterations: int, mask: Tensor, y: Tensor) -> Job:
     """Make the job: forward, loss and backward with one random g and one split.
 
     The consistency term is plain measurement consistency: with R2RLoss in its place deepinv 0.5.0 fails.
 
     Args:
-        denoiser: phi, shared with the other jobs.
+        denoiser: phi(x, noise level), shared with the other jobs.
         iterations: unrolled steps K.
         mask: measured lines (W,).
         y: measurements (B, 2, H, W).
@@ -42,7 +31,7 @@ def deepinv_job(denoiser: nn.Module, iterations: int, mask: Tensor, y: Tensor) -
         transform=Rotate(n_trans=1, multiples=90, positive=True) * Reflect(n_trans=1, dim=[-1]),
         eval_transform=Rotate(n_trans=4, multiples=90, positive=True) * Reflect(n_trans=2, dim=[-1]),
     )
-    network = loss.adapt_model(MoDL(_Blind(denoiser), iterations).to(y.device)).train()
+    network = loss.adapt_model(MoDL(denoiser, iterations).to(y.device)).train()
 
     def job() -> None:
         network.zero_grad(set_to_none=True)

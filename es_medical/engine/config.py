@@ -14,22 +14,24 @@ from monai.bundle import ConfigParser, ConfigWorkflow
 from packaging.version import Version
 
 PACKAGES = {"monai_version": "monai", "pytorch_version": "torch", "numpy_version": "numpy"}
+TRUTH = {"true": True, "false": False}
 
 
 def check_configuration() -> None:
     """Check the configuration that is being initialised; call it first in a bundle's `initialize`.
 
     A top-level name that no file of the bundle has and nothing refers to is refused, with the nearest valid name (MONAI
-    accepts a misspelt override silently). A number written as text, as YAML 1.1 reads `lr: 1e-4`, becomes a number.
+    accepts a misspelt override silently). A number written as text, as YAML 1.1 reads `lr: 1e-4`, becomes a number, and
+    `--resume false`, which the command line hands over as text, becomes false.
 
     Raises:
-        ValueError: an unknown name, or text where a number belongs.
+        ValueError: an unknown name, or text where a number or a truth value belongs.
     """
     workflow = _running_workflow()
     shipped = _shipped(workflow.config_root_path)
     given = {name: value for name, value in workflow.parser.get().items() if not name.startswith("_")}
     check_names(given, shipped)
-    for name, value in as_numbers(given, shipped).items():
+    for name, value in as_typed(given, shipped).items():
         workflow.parser[name] = value
     check_versions(workflow.parser.get("_meta_") or {})
 
@@ -46,7 +48,7 @@ def resolved_configuration() -> dict[str, Any]:
 
 def _evaluated(parser: ConfigParser, name: str, value: Any) -> Any:  # noqa: ANN401 - any YAML value
     if not isinstance(value, str) or not value.startswith(("$", "@")):
-        return value
+        return str(value) if isinstance(value, Path) else value
     content = parser.get_parsed_content(name)
     return content if isinstance(content, str | int | float | bool | list | None) else str(content)
 
@@ -54,30 +56,45 @@ def _evaluated(parser: ConfigParser, name: str, value: Any) -> Any:  # noqa: ANN
 def check_names(given: Mapping[str, Any], shipped: Mapping[str, Any]) -> None:
     """Raise ValueError for a name in `given` that is not in `shipped` and that no value refers to as @name."""
     used = set(re.findall(r"[@%]([A-Za-z_]\w*)", json.dumps(given, default=str)))
-    for name in given.keys() - shipped.keys() - used:
+    for name in sorted(given.keys() - shipped.keys() - used):
         near = difflib.get_close_matches(name, shipped, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"valid names: {', '.join(sorted(shipped))}"
         raise ValueError(f"unknown configuration name {name!r}: {hint}")
 
 
-def as_numbers(given: Mapping[str, Any], shipped: Mapping[str, Any]) -> dict[str, float]:
-    """Return the values of `given` that are text where the bundle ships a number, as numbers.
+def as_typed(given: Mapping[str, Any], shipped: Mapping[str, Any]) -> dict[str, float | bool]:
+    """Return the values of `given` that are text where the bundle ships a number or a truth value, as what they mean.
 
-    >>> as_numbers({"lr": "1e-4"}, {"lr": 0.1})
-    {'lr': 0.0001}
+    Raises:
+        ValueError: they mean neither.
+
+    >>> as_typed({"lr": "1e-4", "resume": "false"}, {"lr": 0.1, "resume": True})
+    {'lr': 0.0001, 'resume': False}
     """
-    numbers = {}
-    for name, value in given.items():
-        default = shipped.get(name)
-        if isinstance(default, int | float) and not isinstance(default, bool) and isinstance(value, str):
-            if value.startswith(("$", "@", "%")):
-                continue
-            try:
-                number = float(value)
-            except ValueError:
-                raise ValueError(f"{name} must be a number like {default}, got {value!r}") from None
-            numbers[name] = int(number) if isinstance(default, int) and number.is_integer() else number
-    return numbers
+    typed: dict[str, float | bool] = {}
+    for name, text in given.items():
+        if name not in shipped or not isinstance(text, str) or text.startswith(("$", "@", "%")):
+            continue
+        default = shipped[name]
+        if isinstance(default, bool) or (default is None and text.lower() in TRUTH):
+            typed[name] = _truth(name, text)
+        elif isinstance(default, int | float):
+            typed[name] = _number(name, text, default)
+    return typed
+
+
+def _truth(name: str, text: str) -> bool:
+    if text.lower() not in TRUTH:
+        raise ValueError(f"{name} must be true or false, got {text!r}")
+    return TRUTH[text.lower()]
+
+
+def _number(name: str, text: str, default: float) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError(f"{name} must be a number like {default}, got {text!r}") from None
+    return int(number) if isinstance(default, int) and number.is_integer() else number
 
 
 def check_versions(metadata: Mapping[str, Any]) -> None:

@@ -27,6 +27,13 @@ def _cell(metrics: Mapping[str, float], name: str, kind: str) -> str:
     return f"{metrics[name]:.{digits}f}{deviation}"
 
 
+def markdown(table: Mapping[str, list[str]], epoch: int) -> str:
+    """Lay the summary out as the description of a run."""
+    rows = [list(table), ["---"] * len(table), *(list(row) for row in zip(*table.values(), strict=True))]
+    lines = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return f"Test slices, weights of epoch {epoch} (mean ± standard deviation):\n\n{lines}\n"
+
+
 def print_summary(table: Mapping[str, list[str]], epoch: int, uri: str, experiment: str, models: Path) -> None:
     """Print the summary and where everything is."""
     from rich.console import Console

@@ -17,11 +17,14 @@ from es_medical.engine.config import resolved_configuration
 from es_medical.engine.distributed import rank
 from es_medical.engine.evaluator import Case, Evaluator
 from es_medical.engine.pictures import picture
-from es_medical.engine.results import print_summary, summary_table
+from es_medical.engine.results import markdown, print_summary, summary_table
 from es_medical.engine.tracking import Tracker, make_tracker, terminate_on_sigterm
 from es_medical.engine.trainer import Trainer
 
 logger = logging.getLogger(__name__)
+
+STEPS = ("initialize", "run", "finalize")
+"""Entries of a configuration that are done, and no knobs."""
 
 
 class Session:
@@ -80,6 +83,8 @@ class Session:
             self._start(tracker, epoch)
             if state:
                 self.checkpoints.resume(state, self.trainer)
+            else:
+                logger.info("before training%s", self._validate(0, tracker))
             self._attach(tracker)
             if epoch < self.trainer.state.max_epochs:
                 self.trainer.run()
@@ -99,11 +104,11 @@ class Session:
 
     def _start(self, tracker: Tracker, epoch: int) -> None:
         configuration = resolved_configuration()
-        knobs = {name: value for name, value in configuration.items() if not isinstance(value, dict)}
+        knobs = {name: value for name, value in configuration.items() if not isinstance(value, dict) and name not in STEPS}
         tracker.start(knobs, yaml.safe_dump(configuration, sort_keys=False), self.tags, epoch)
         digest, name = file_digest(self.data_file) if rank() == 0 else "", Path(self.data_file).name
         for context, engine in (("train", self.trainer), ("val", self.validator), ("test", self.tester)):
-            tracker.log_dataset(Path(self.data_file), name, context, digest, _size(engine.data_loader))
+            tracker.log_dataset(Path(self.data_file), f"{name}:{context}", context, digest, _size(engine.data_loader))
         logger.info(
             "%s: %d training slices, %d validation, %d test; ground truth %s in training, %s in the choice of weights",
             *(self.run_name, *(_size(engine.data_loader) for engine in (self.trainer, self.validator, self.tester))),
@@ -150,8 +155,9 @@ class Session:
     def _validate(self, epoch: int, tracker: Tracker) -> str:
         self.validator.run(epoch)
         metrics = self.validator.state.metrics
-        best = self.checkpoints.save_best(self.validator.score, epoch)
-        tracker.log_metrics({f"val/{name}": value for name, value in metrics.items()}, self.trainer.state.iteration)
+        best = epoch > 0 and self.checkpoints.save_best(self.validator.score, epoch)
+        means = {f"val/{name}": value for name, value in metrics.items() if not name.endswith("_sd")}
+        tracker.log_metrics(means, self.trainer.state.iteration)
         for i, case in enumerate(self.validator.cases):
             tracker.log_image(f"recon/case{i}", self._picture(case), epoch)
         psnr = f"  psnr {metrics['psnr']:.2f} dB (zero-filled {metrics['zero_filled_psnr']:.2f})" if "psnr" in metrics else ""
@@ -169,6 +175,7 @@ class Session:
         tracker.log_table({name: [row[name] for row in rows] for name in rows[0]}, "test/cases.json")
         table = summary_table(self.tags.get("method", "network"), metrics, len(rows))
         tracker.log_table(table, "test/summary.json")
+        tracker.set_tags({"mlflow.note.content": markdown(table, epoch)})
         for i, case in enumerate(self.tester.cases):
             tracker.log_image(f"test/case{i}", self._picture(case), epoch)
         tracker.log_model(self.checkpoints.network_def, torch.zeros(1, *self.trainer.physics.img_size), step=epoch)

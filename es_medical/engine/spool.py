@@ -120,7 +120,9 @@ class Spool:
 
     def close(self) -> None:
         """Let other processes have the folder."""
-        self._stream.close()
+        if not self._stream.closed:
+            _unlock(self._stream.fileno())
+            self._stream.close()
 
     def remove(self) -> None:
         """Delete the folder: everything is sent."""
@@ -172,6 +174,14 @@ def _open_locked(path: Path) -> FileIO:
         stream.close()
         raise SpoolBusyError(f"{path.parent} is in use by another process: let it end, or stop it, first") from error
     return stream
+
+
+def _unlock(descriptor: int) -> None:
+    """Explicitly: a forked data worker may hold the same open file."""
+    with suppress(ImportError, OSError):
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def _lock(descriptor: int) -> None:

@@ -38,7 +38,7 @@ class Accelerated(nn.Module):
         self.register_state_dict_post_hook(_drop_wrapper_name)
         self.register_load_state_dict_pre_hook(_add_wrapper_name)
 
-    def forward(self, x: Tensor, noise_level: float | None = None) -> Tensor:
+    def forward(self, x: Tensor, noise_level: float | Tensor | None = None) -> Tensor:
         """Return the denoised x, (B, C, H, W) in the dtype of x; `noise_level` is for denoisers that ask for one."""
         inputs = (x.contiguous(memory_format=self.memory_format), *([] if noise_level is None else [noise_level]))
         with torch.autocast(x.device.type, torch.bfloat16, enabled=self.autocast):

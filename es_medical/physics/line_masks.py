@@ -52,7 +52,7 @@ def line_counts(width: int, acceleration: float, center_fraction: float) -> tupl
     return n_lines, n_center
 
 
-def center_lines(width: int, n: int) -> Bool[Tensor, " w"]:
+def center_lines(width: int, n: int, device: torch.device | str = "cpu") -> Bool[Tensor, " w"]:
     """Mark the n central columns around zero frequency, index width // 2; of an even n the extra one is on the left."""
-    position = torch.arange(width) - width // 2
+    position = torch.arange(width, device=device) - width // 2
     return (position >= -(n // 2)) & (position < n - n // 2)

@@ -1,0 +1,29 @@
+"""Shapes in annotations are checked while the tests run; one thread, so that timings and sums don't depend on the machine."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from jaxtyping import config, install_import_hook
+
+CHECKED = ["groups", "inferers", "losses", "metrics", "networks", "physics", "splits"]
+install_import_hook([f"es_medical.{name}" for name in CHECKED], "typechecking.check")
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """Switch the shape checks off: what a user without them sees for a wrong shape."""
+    config.update("jaxtyping_disable", True)
+    yield
+    config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Folder of the real images that some tests use when they are at hand."""
+    path = Path(__file__).parent.parent / "shared" / "data"
+    if not path.is_dir():
+        pytest.skip(f"the folder of real images, {path}, is not here")
+    return path

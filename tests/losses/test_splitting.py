@@ -1,0 +1,250 @@
+import pytest
+import torch
+from helpers import line_mri, randn, rng, virtual_batch, within
+
+from es_medical.groups import D4
+from es_medical.losses import EquivariantSplitting, mean_square
+from es_medical.networks import MoDL, ReynoldsAveraging, unet
+from es_medical.physics import MRI, VirtualPhysics, measure
+from es_medical.randomness import item_generator
+from es_medical.splits import Split
+
+SIGMA, ALPHA = 0.4, 0.5
+
+
+def nonlinear(y, physics, generator=None):
+    """A fixed nonlinear reconstructor that reads the operator and is not equivariant."""
+    x = physics.A_adjoint(y)
+    ramp = torch.linspace(-0.5, 1.0, x.shape[-1]) + torch.linspace(0, 0.7, x.shape[-2])[:, None].square()
+    return torch.tanh(1.5 * x + ramp) + 0.3 * x.flip(1).square()
+
+
+class Recorder:
+    """Hands a reconstructor on and keeps what it was given and gave."""
+
+    def __init__(self, reconstructor):
+        self.reconstructor = reconstructor
+
+    def __call__(self, y, physics, generator=None):
+        self.y1, self.physics1 = y, physics
+        self.x_hat = self.reconstructor(y, physics, generator)
+        return self.x_hat
+
+
+class Chosen(D4):
+    """D4 whose random element is a given one, drawn without using the generator."""
+
+    def __init__(self, g):
+        self.g = g
+
+    def sample(self, n, generator, device="cpu"):
+        return torch.full((n,), self.g, device=device)
+
+
+def equivariant(seed=0):
+    torch.manual_seed(seed)
+    network = MoDL(unet(2, (4, 8)), n_iterations=2)
+    for parameter in network.denoiser.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return ReynoldsAveraging(network, D4()).eval()
+
+
+def draws(loss, true_sigma, weight=0.7, n=6_000, seed=0):
+    """Loss of n noisy measurements of one image, and the noiseless quantity for the same reconstructions and splits."""
+    physics, generator = line_mri((8, 8), seed=1), rng(seed)
+    x = randn(1, 2, 8, 8, seed=5).expand(n, -1, -1, -1)
+    f = Recorder(nonlinear)
+    total = loss(f, measure(physics, x, true_sigma, generator), physics, generator).total
+    error, m1 = physics.A(f.x_hat) - physics.A(x), f.physics1.mask
+    return total, weight * mean_square(error, m1) + mean_square(error, physics.mask - m1)
+
+
+@pytest.mark.parametrize("alpha", [0.3, ALPHA, 1.5])
+@pytest.mark.parametrize("unit", ["lines", "samples"])
+def test_mean_of_gaussian_es_is_the_noiseless_quantity_and_a_constant(alpha, unit):
+    """Within 4 standard errors (99.99 %); noise of y, recorruption and split are all drawn anew each time."""
+    w, split = 0.7, Split(unit, 0.6)
+    total, noiseless = draws(EquivariantSplitting(split, SIGMA, alpha, w), SIGMA, w)
+    constant = w * SIGMA**2 * (1 + 1 / alpha**2) + SIGMA**2
+    assert within(total - noiseless, constant)
+    assert within(total, constant + noiseless.mean())
+
+
+@pytest.mark.parametrize("wrong", [0.0, 0.75 * SIGMA, 1.3 * SIGMA])
+def test_wrong_noise_level_biases_the_loss(wrong):
+    """The same test notices: the recorruption no longer cancels the noise that the network saw."""
+    w = 0.7
+    total, noiseless = draws(EquivariantSplitting(Split(split_ratio=0.6), wrong, ALPHA, w), SIGMA, w)
+    constant = w * (SIGMA**2 + wrong**2 / ALPHA**2) + SIGMA**2  # the right one for these two levels: only the bias is left
+    assert not within(total - noiseless, constant, standard_errors=8)
+    if wrong:
+        assert not within(total - noiseless, w * wrong**2 * (1 + 1 / ALPHA**2) + wrong**2, standard_errors=8)
+
+
+def test_noise_level_of_each_item():
+    physics, sigma = line_mri((8, 8), seed=1), torch.tensor([0.0, 0.1, 0.4])
+    n = 2_000
+    x, each = randn(1, 2, 8, 8, seed=5).expand(3 * n, -1, -1, -1), sigma.repeat(n)
+    f, generator = Recorder(nonlinear), rng(3)
+    y = measure(physics, x, each, generator)
+    total = EquivariantSplitting(Split(split_ratio=0.6), each, ALPHA)(f, y, physics, generator).total
+    error, m1 = physics.A(f.x_hat) - physics.A(x), f.physics1.mask
+    rest = (total - mean_square(error, m1) - mean_square(error, physics.mask - m1)).view(n, 3)
+    assert (rest[:, 0].abs() < 1e-5).all()
+    for i in (1, 2):
+        assert within(rest[:, i], sigma[i] ** 2 * (2 + 1 / ALPHA**2))
+    assert not within(rest[:, 1], sigma[2] ** 2 * (2 + 1 / ALPHA**2))
+
+
+def test_without_noise_the_loss_is_the_splitting_loss():
+    physics, x = line_mri((8, 8)), randn(4, 2, 8, 8)
+    f, y = Recorder(nonlinear), line_mri((8, 8)).A(x)
+    value = EquivariantSplitting(Split(split_ratio=0.6), consistency_weight=0.1)(f, y, physics, rng())
+    m1 = f.physics1.mask
+    assert torch.equal(f.y1, m1 * y)
+    error = physics.A(f.x_hat) - y
+    torch.testing.assert_close(value.parts["consistency"], mean_square(error, m1))
+    torch.testing.assert_close(value.parts["prediction"], mean_square(error, physics.mask - m1))
+    torch.testing.assert_close(value.total, 0.1 * value.parts["consistency"] + value.parts["prediction"])
+
+
+def test_exact_reconstructor_has_no_noiseless_loss():
+    physics, x = line_mri((8, 8)), randn(4, 2, 8, 8)
+
+    def oracle(y, physics, generator=None):
+        return x
+
+    assert (EquivariantSplitting(Split())(oracle, physics.A(x), physics, rng()).total < 1e-12).all()
+
+
+def test_network_sees_the_recorrupted_m1_part_and_nothing_of_m2():
+    """y_1 + alpha omega, and the target y_1 - omega / alpha of the same omega."""
+    physics, x = line_mri((8, 8), seed=1), randn(400, 2, 8, 8)
+    y, f = physics.A(x), Recorder(lambda y, physics, generator=None: torch.zeros_like(x))
+    value = EquivariantSplitting(Split(split_ratio=0.6), SIGMA, ALPHA)(f, y, physics, rng())
+    m1 = f.physics1.mask
+    assert (f.y1[(m1 == 0).expand_as(y)] == 0).all()
+    omega = (f.y1 - m1 * y) / ALPHA
+    assert within(omega[m1.expand_as(y) == 1].square(), SIGMA**2)
+    torch.testing.assert_close(value.parts["consistency"], mean_square(y - omega / ALPHA, m1), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(value.parts["prediction"], mean_square(y, physics.mask - m1))
+
+
+@pytest.mark.parametrize("sigma", [0.0, SIGMA])
+@pytest.mark.parametrize("unit", ["lines", "samples"])
+def test_es_of_an_equivariant_reconstructor_is_the_splitting_loss(unit, sigma):
+    """Theorem 3: for the same split and noise the term of every g is the splitting loss, and so is their mean."""
+    f, physics, split = equivariant(), line_mri((8, 8)), Split(unit, 0.6)
+    y = measure(physics, randn(4, 2, 8, 8), 0.1, rng())
+    with torch.no_grad():
+        splitting = EquivariantSplitting(split, sigma)(f, y, physics, rng(1)).total
+        terms = [EquivariantSplitting(split, sigma, group=Chosen(g))(f, y, physics, rng(1)).total for g in range(8)]
+    for term in terms:
+        torch.testing.assert_close(term, splitting, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(torch.stack(terms).mean(0), splitting, rtol=1e-4, atol=1e-5)
+
+
+def test_es_of_another_reconstructor_is_not_the_splitting_loss():
+    physics, split = line_mri((8, 8)), Split(split_ratio=0.6)
+    y = physics.A(randn(4, 2, 8, 8))
+    splitting = EquivariantSplitting(split)(nonlinear, y, physics, rng(1)).total
+    terms = torch.stack([EquivariantSplitting(split, group=Chosen(g))(nonlinear, y, physics, rng(1)).total for g in range(8)])
+    torch.testing.assert_close(terms[0], splitting)  # the identity
+    assert ((terms[1:] - splitting).norm(dim=1) > 1e-2 * splitting.norm()).all()
+    assert (terms.mean(0) - splitting).norm() > 5e-2 * splitting.norm()
+
+
+def test_explicit_g_is_drawn_for_each_item_and_changes_only_the_operator():
+    physics, group, f = line_mri((8, 8)), D4(), Recorder(nonlinear)
+    y = physics.A(randn(64, 2, 8, 8))
+    found = EquivariantSplitting(Split(), group=group)(f, y, physics, rng(4)).total
+    generator = rng(4)
+    g = group.sample(64, generator)
+    assert torch.equal(f.physics1.g, g)
+    expected = EquivariantSplitting(Split())(nonlinear, y, VirtualPhysics(physics, group, g), generator).total
+    torch.testing.assert_close(found, expected)
+
+
+def test_expectation_over_g_of_the_drawn_loss_is_the_mean_of_its_terms():  # 4 standard errors
+    physics, split = line_mri((8, 8)), Split(split_ratio=0.6)
+    y = physics.A(randn(1, 2, 8, 8)).expand(4_000, -1, -1, -1)
+    drawn = EquivariantSplitting(split, group=D4())(nonlinear, y, physics, rng(1)).total
+    virtual = virtual_batch(physics, D4())
+    exact = [EquivariantSplitting(split)(nonlinear, y[:8], virtual, rng(100 + i)).total.mean() for i in range(150)]
+    exact = torch.stack(exact)  # every g once, random splits
+    error = (drawn.var() / len(drawn) + exact.var() / len(exact)).sqrt()
+    assert (drawn.mean() - exact.mean()).abs() < 4 * error
+
+
+def test_terms_are_normalised_by_their_own_entries():
+    """A constant error costs the same wherever the split falls."""
+    physics = MRI(torch.ones(8), (8, 8))
+    y = torch.ones(4, 2, 8, 8)
+
+    def zero(y, physics, generator=None):
+        return torch.zeros_like(y)
+
+    for s in (0.2, 0.5, 0.9):
+        value = EquivariantSplitting(Split(split_ratio=s), consistency_weight=0.3)(zero, y, physics, rng())
+        torch.testing.assert_close(value.total, torch.full((4,), 1.3))
+
+
+@pytest.mark.parametrize("sigma", [0.0, 0.1])
+def test_gradients_reach_every_parameter(sigma):
+    network, physics = equivariant().train(), line_mri((8, 8))
+    y = measure(physics, randn(4, 2, 8, 8), 0.1, rng())
+    EquivariantSplitting(Split(), sigma)(network, y, physics, rng()).total.mean().backward()
+    for name, parameter in network.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().max() > 0, name
+    assert "reconstructor.log_step" in dict(network.named_parameters())
+
+
+def test_training_lowers_the_error_without_ground_truth():
+    torch.manual_seed(0)
+    network, physics = ReynoldsAveraging(MoDL(unet(2, (8, 16)), n_iterations=2), D4()), line_mri((16, 16))
+    grid = torch.linspace(-1, 1, 16)
+    disc = (grid[:, None] ** 2 + grid**2 < 0.5).float()
+    x = torch.stack((disc, 0.5 * disc)).expand(4, -1, -1, -1)
+    y = measure(physics, x, 0.02, rng())
+    loss, optimiser = (
+        EquivariantSplitting(Split(split_ratio=0.5, n_center=3), 0.02, consistency_weight=0.1),
+        torch.optim.Adam(network.parameters(), 1e-2),
+    )
+
+    def error():
+        with torch.no_grad():
+            return float((network.eval()(y, physics) - x).square().mean())
+
+    zero_filled = float((physics.A_adjoint(y) - x).square().mean())
+    generator = rng(1)
+    network.train()
+    for _ in range(120):
+        optimiser.zero_grad()
+        loss(network, y, physics, generator).total.mean().backward()
+        optimiser.step()
+    assert error() < 0.6 * zero_filled
+
+
+def test_same_seed_same_loss_and_items_do_not_depend_on_their_batch():
+    physics, loss = line_mri((8, 8)), EquivariantSplitting(Split(split_ratio=0.5), 0.1, group=D4())
+    y, keys = measure(physics, randn(4, 2, 8, 8), 0.1, rng()), "abcd"
+    together = loss(nonlinear, y, physics, [item_generator(0, key) for key in keys]).total
+    alone = loss(nonlinear, y[2:3], physics, [item_generator(0, "c")]).total
+    torch.testing.assert_close(together[2:3], alone)
+    assert torch.equal(loss(nonlinear, y, physics, rng(1)).total, loss(nonlinear, y, physics, rng(1)).total)
+    assert not torch.equal(loss(nonlinear, y, physics, rng(1)).total, loss(nonlinear, y, physics, rng(2)).total)
+
+
+def test_rectangular_images_are_refused_by_name():
+    physics = line_mri((8, 16))
+    with pytest.raises(ValueError, match="8 x 16"):
+        EquivariantSplitting(Split(), group=D4())(nonlinear, torch.zeros(2, 2, 8, 16), physics, rng())
+    with pytest.raises(ValueError, match="8 x 16"):
+        EquivariantSplitting(Split())(equivariant(), torch.zeros(2, 2, 8, 16), physics, rng())
+
+
+@pytest.mark.parametrize("arguments", [{"alpha": 0.0}, {"alpha": -0.5}, {"consistency_weight": -1.0}])
+def test_impossible_arguments_are_refused(arguments):
+    with pytest.raises(ValueError, match=str(next(iter(arguments.values())))):
+        EquivariantSplitting(Split(), **arguments)

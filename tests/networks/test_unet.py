@@ -1,0 +1,97 @@
+import pytest
+import torch
+from deepinv.models import DnCNN
+from helpers import randn
+
+from es_medical.groups import D4
+from es_medical.networks import Accelerated, MoDL, ReynoldsAveraging, unet
+
+
+@pytest.mark.parametrize("widths", [(4, 8), (4, 6, 10), (2, 4, 8, 16)])
+def test_widths_are_those_asked_for(widths):
+    weights = unet(2, widths).state_dict()
+    assert sorted({len(w) for w in weights.values() if w.ndim == 4} - {2}) == sorted(set(widths) - {2})
+    assert [weights[f"Conv{i + 1}.0.weight"].shape[0] for i in range(len(widths))] == list(widths)
+
+
+def test_paper_network_has_four_scales_bias_and_no_normalisation():
+    network = unet()
+    names = [type(one).__name__ for one in network.modules()]
+    assert not any("Norm" in name for name in names)
+    assert all(one.bias is not None for one in network.modules() if isinstance(one, torch.nn.Conv2d))
+    assert [network.state_dict()[f"Conv{i}.0.weight"].shape[0] for i in range(1, 5)] == [64, 128, 256, 512]
+
+
+def test_residual_connection():
+    network = unet(2, (4, 8))
+    for parameter in network.parameters():
+        torch.nn.init.zeros_(parameter)
+    x = randn(1, 2, 8, 8)
+    assert torch.equal(network(x), x)
+
+
+@pytest.mark.parametrize("size", [(8, 8), (7, 9), (13, 6), (3, 5)])
+def test_any_image_size(size):
+    x = randn(2, 2, *size)
+    assert unet(2, (2, 4, 8))(x).shape == x.shape
+
+
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_accelerated_without_autocast_equals_the_plain_denoiser(channels_last):
+    torch.manual_seed(0)
+    plain, x = unet(2, (4, 8)), randn(2, 2, 8, 8)
+    expected = plain(x)
+    found = Accelerated(plain, autocast=False, channels_last=channels_last)(x)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_accelerated_switched_off_is_bitwise_the_plain_denoiser():
+    torch.manual_seed(0)
+    plain, x = unet(2, (4, 8)), randn(2, 2, 8, 8)
+    assert torch.equal(Accelerated(plain, autocast=False, channels_last=False)(x), plain(x))
+
+
+def test_autocast_is_bfloat16_inside_and_float32_outside():
+    torch.manual_seed(0)
+    plain, x, seen = unet(2, (4, 8)), randn(2, 2, 8, 8), []
+    plain.Conv_1x1.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+    expected = plain(x)
+    network = Accelerated(plain)
+    found = network(x)
+    assert seen == [torch.float32, torch.bfloat16]
+    assert found.dtype == torch.float32
+    assert 0 < (found - expected).abs().max() < 0.02 * expected.abs().max()
+    found.square().mean().backward()
+    assert all(p.grad is not None and p.grad.dtype == torch.float32 for p in network.parameters())
+
+
+def test_accelerated_passes_the_noise_level_on():
+    class Scale(torch.nn.Module):
+        def forward(self, x, sigma):
+            return x * sigma
+
+    x = randn(1, 2, 4, 4)
+    assert torch.equal(Accelerated(Scale(), autocast=False)(x, 0.5), x * 0.5)
+    MoDL(Accelerated(DnCNN(2, 2, depth=2, nf=4, pretrained=None)), noise_level=0.1)
+
+
+def test_checkpoints_pass_between_the_plain_and_the_accelerated_network():
+    def networks():
+        return [ReynoldsAveraging(MoDL(one), D4()) for one in (unet(2, (4, 8)), Accelerated(unet(2, (4, 8)), autocast=False))]
+
+    plain, fast = networks()
+    assert list(fast.state_dict()) == list(plain.state_dict())
+    for target, source in ((fast, plain), networks()):
+        target.load_state_dict(source.state_dict())
+        torch.testing.assert_close(dict(target.state_dict()), dict(source.state_dict()), rtol=0, atol=0)
+    shapes = [[p.shape for p in one.parameters()] for one in (plain, fast)]
+    assert shapes[0] == shapes[1]  # and so do those of the optimiser, which go by order
+
+
+def test_checkpoint_of_another_network_is_refused():
+    with pytest.raises(RuntimeError, match="Conv1"):
+        Accelerated(unet(2, (4, 8))).load_state_dict(unet(2, (6, 8)).state_dict())
+    incomplete = unet(2, (4, 8)).state_dict()
+    incomplete.pop("Conv1.0.weight")
+    with pytest.raises(RuntimeError, match="Missing key"):
+        Accelerated(unet(2, (4, 8))).load_state_dict(incomplete)

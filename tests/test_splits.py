@@ -1,0 +1,187 @@
+import itertools
+
+import pytest
+import torch
+from helpers import line_mri, randn, rng, virtual_batch
+
+from es_medical.groups import D4
+from es_medical.physics import MRI
+from es_medical.physics.line_masks import center_lines
+from es_medical.randomness import item_generator
+from es_medical.splits import Split
+
+UNITS = ["lines", "samples"]
+MODES = ["exact", "bernoulli"]
+
+
+def physics_with(width, measured, seed=0, height=4):
+    """A line operator with the zero frequency and further lines at random."""
+    lines = torch.zeros(width)
+    others = [i for i in torch.randperm(width, generator=rng(seed)).tolist() if i != width // 2]
+    lines[[width // 2, *others[: measured - 1]]] = 1
+    return MRI(lines, (height, width))
+
+
+def points(size, batch=1, seed=0):
+    return MRI((torch.rand(batch, 1, *size, generator=rng(seed)) < 0.4).float(), size)
+
+
+def count(mask, physics, unit):
+    """Units in a mask, for each item."""
+    if unit == "lines":
+        return mask.amax(dim=(1, 2)).sum(-1)
+    return mask.expand(-1, 1, *physics.image_size).flatten(1).sum(-1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("unit", UNITS)
+def test_parts_are_a_partition_of_the_mask_with_the_zero_frequency_in_m1(unit, mode):
+    virtual = virtual_batch(line_mri((9, 9)), D4())
+    cases = [line_mri((8, 12)), line_mri((9, 9)), points((6, 8)), points((5, 7), batch=8), virtual]
+    for physics, n_center in itertools.product(cases, (1, 2)):
+        m1 = Split(unit, 0.6, n_center, mode)(physics, 8, rng(1))
+        m2 = physics.mask - m1
+        assert len(m1) == 8
+        assert set(m1.unique().tolist()) == {0.0, 1.0}
+        assert set(m2.unique().tolist()) == {0.0, 1.0}
+        assert (m1 * m2 == 0).all()
+        assert torch.equal(m1 + m2, physics.mask.expand_as(m1))
+        height, width = physics.image_size
+        zero = physics.mask.expand(8, 1, height, width)[..., height // 2, width // 2]
+        assert torch.equal(m1.expand(8, 1, height, width)[..., height // 2, width // 2], zero)
+
+
+@pytest.mark.parametrize("split_ratio", [0.1, 0.5, 0.8, 0.95])
+@pytest.mark.parametrize(
+    ("unit", "physics"), [("lines", line_mri((6, 40))), ("samples", line_mri((6, 16))), ("samples", points((9, 8)))]
+)
+def test_exact_split_gives_m1_the_stated_share(unit, physics, split_ratio):
+    measured = int(count(physics.mask, physics, unit)[0])
+    m1 = Split(unit, split_ratio)(physics, 16, rng())
+    kept = int(count(physics.mask * center_lines(physics.image_size[1], 1), physics, unit)[0])
+    assert (count(m1, physics, unit) == max(round(split_ratio * measured), kept)).all()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("n_center", [1, 2, 3, 4])
+def test_central_lines_stay_in_m1(n_center, unit, mode):
+    physics = line_mri((6, 32), acceleration=2)
+    m1 = Split(unit, 0.2, n_center, mode)(physics, 64, rng())
+    center = center_lines(32, n_center)
+    assert torch.equal(m1[..., center], physics.mask[..., center].expand_as(m1[..., center]))
+
+
+def test_no_centre_still_keeps_the_zero_frequency():
+    m1 = Split(n_center=0, split_ratio=0.3)(line_mri((4, 16)), 64, rng())
+    assert (m1[..., 8] == 1).all()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("unit", UNITS)
+def test_no_part_is_ever_empty(unit, mode):
+    for width, measured, split_ratio in itertools.product((2, 3, 5, 8, 13), (2, 3, 5, 8), (0.01, 0.3, 0.5, 0.8, 0.99)):
+        if measured > width:
+            continue
+        physics = physics_with(width, measured, seed=width, height=2)
+        m1 = Split(unit, split_ratio, 1, mode)(physics, 32, rng(measured))
+        first, second = count(m1, physics, unit), count(physics.mask - m1, physics, unit)
+        assert first.min() >= 1, (width, measured, split_ratio)
+        assert second.min() >= 1, (width, measured, split_ratio)
+
+
+@pytest.mark.parametrize(("unit", "mask", "n_center"), [
+    ("lines", [0, 0, 1, 0], 1),  # one line
+    ("lines", [0, 0, 0, 0], 1),  # none
+    ("lines", [0, 1, 1, 0], 2),  # both are kept
+    ("lines", [1, 0, 0, 0], 1),  # one, and not the zero frequency
+    ("samples", [0, 0, 1, 0], 1),  # its column is the kept one
+])  # fmt: skip
+def test_operator_too_small_to_split_is_an_error(unit, mask, n_center):
+    with pytest.raises(ValueError, match=rf"can't split \d+ measured {unit} of which the central {n_center}"):
+        Split(unit, 0.5, n_center)(MRI(mask, (4, 4)), 2, rng())
+
+
+def test_one_item_too_small_to_split_is_an_error():
+    masks = torch.tensor([[1, 1, 1, 1], [0, 0, 1, 0]]).view(2, 1, 1, 4)
+    with pytest.raises(ValueError, match="can't split 1 measured lines"):
+        Split()(MRI(masks, (4, 4)), 2, rng())
+
+
+@pytest.mark.parametrize("arguments", [
+    {"unit": "columns"}, {"mode": "uniform"}, {"split_ratio": 0.0}, {"split_ratio": 1.0}, {"split_ratio": float("nan")},
+])  # fmt: skip
+@pytest.mark.usefixtures("unchecked")
+def test_impossible_arguments_are_named(arguments):
+    with pytest.raises(ValueError, match=str(next(iter(arguments.values())))):
+        Split(**arguments)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_bernoulli_draws_each_free_unit_with_the_stated_probability(unit):  # 4 standard errors
+    physics, s, batch = line_mri((4, 32), acceleration=2), 0.7, 2_000
+    m1 = Split(unit, s, n_center=3, mode="bernoulli")(physics, batch, rng(5)).expand(batch, 1, 4, 32)
+    free = physics.mask.expand(1, 1, 4, 32)[0, 0].bool() & ~center_lines(32, 3)
+    drawn = m1[:, 0, : 1 if unit == "lines" else 4][..., free[: 1 if unit == "lines" else 4]]
+    assert abs(drawn.mean() - s) < 4 * (s * (1 - s) / drawn.numel()) ** 0.5
+    each = (s * (1 - s) / batch) ** 0.5
+    assert ((drawn.mean(0) - s).abs() < 5 * each).all()  # every unit alike
+    spread = drawn.sum(1).var() / (drawn.shape[1] * s * (1 - s))  # binomial: the units are independent
+    assert abs(spread - 1) < 5 * (2 / batch) ** 0.5
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_exact_split_treats_all_free_units_alike(unit):  # 5 standard errors for each unit
+    physics, batch = line_mri((4, 32), acceleration=2), 2_000
+    m1 = Split(unit, 0.7, n_center=3)(physics, batch, rng(6)).expand(batch, 1, 4, 32)
+    rows = 1 if unit == "lines" else 4
+    free = (physics.mask.expand(1, 1, 4, 32)[0, 0].bool() & ~center_lines(32, 3))[:rows]
+    measured = 16 * rows
+    p = (round(0.7 * measured) - 3 * rows) / (measured - 3 * rows)
+    drawn = m1[:, 0, :rows][..., free]
+    assert ((drawn.mean(0) - p).abs() < 5 * (p * (1 - p) / batch) ** 0.5).all()
+
+
+def test_lines_are_whole_columns_and_samples_are_not():
+    physics = line_mri((6, 16))
+    assert Split("lines")(physics, 3, rng()).shape == (3, 1, 1, 16)
+    m1 = Split("samples", 0.5)(physics, 3, rng())
+    assert m1.shape == (3, 1, 6, 16)
+    assert (m1.mean(2) * (1 - m1.mean(2)) > 0).any()
+
+
+def test_every_item_has_its_own_split():
+    m1 = Split(split_ratio=0.5)(line_mri((4, 32)), 10, rng())
+    assert len({tuple(one.flatten().tolist()) for one in m1}) == 10
+
+
+def test_seed_decides_the_split():
+    physics, split = line_mri((4, 32)), Split(split_ratio=0.5)
+    assert torch.equal(split(physics, 4, rng(1)), split(physics, 4, rng(1)))
+    assert not torch.equal(split(physics, 4, rng(1)), split(physics, 4, rng(2)))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("unit", UNITS)
+def test_an_items_split_does_not_depend_on_its_batch(unit, mode):
+    physics, split, keys = line_mri((4, 16)), Split(unit, 0.5, mode=mode), "abcde"
+    together = split(physics, 5, [item_generator(0, key) for key in keys])
+    for i in (4, 0, 2):
+        assert torch.equal(split(physics, 1, [item_generator(0, keys[i])]), together[i : i + 1])
+
+
+def test_virtual_operator_is_split_in_the_measurements_of_its_operator():
+    physics = line_mri((8, 8))
+    virtual = virtual_batch(physics, D4())
+    m1 = Split(split_ratio=0.5)(virtual, 8, rng(3))
+    assert torch.equal(m1, Split(split_ratio=0.5)(physics, 8, rng(3)))
+    x = randn(8, 2, 8, 8)
+    first, second = virtual.masked(m1), virtual.masked(virtual.mask - m1)
+    torch.testing.assert_close(first.A(x) + second.A(x), virtual.A(x))
+
+
+def test_split_leaves_the_operator_alone():
+    physics = line_mri((8, 8))
+    before = physics.mask.clone()
+    Split()(physics, 4, rng()).zero_()
+    assert torch.equal(physics.mask, before)

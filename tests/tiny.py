@@ -1,0 +1,175 @@
+"""Tiny slice files and bundle runs: seconds, on one core."""
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import torch
+from monai.bundle import ConfigWorkflow
+
+from es_medical.data import SliceHeader, SliceRecord, SliceWriter
+from es_medical.physics import MRI, gaussian_line_mask, measure
+from es_medical.randomness import item_generator
+
+CONFIGS = Path(__file__).parents[1] / "bundles" / "fastmri_synthetic" / "configs"
+ACCELERATION, CENTER, SIGMA = 2.0, 0.25, 0.01
+SPLITS = {"train": 4, "val": 2, "test": 3}
+DEAD = "http://127.0.0.1:9"
+
+KNOBS: dict[str, Any] = {
+    "acceleration": ACCELERATION,
+    "center_fraction": CENTER,
+    "sigma": SIGMA,
+    "widths": [4, 8],
+    "iterations": 1,
+    "n_samples": 2,
+    "batch_size": 2,
+    "num_workers": 0,
+    "epochs": 2,
+    "lr": 0.01,
+    "lr_milestones": [1, 3],
+    "val_interval": 1,
+    "log_interval": 1,
+    "n_cases": 1,
+}
+
+
+def smooth_images(n: int, size: tuple[int, int], seed: int = 0) -> torch.Tensor:
+    """Random low-pass images (n, 2, H, W) with magnitudes in [0, 1]."""
+    coarse = torch.rand(n, 2, 4, 4, generator=torch.Generator().manual_seed(seed))
+    images = torch.nn.functional.interpolate(coarse, size, mode="bilinear")
+    return images / images.square().sum(1, keepdim=True).sqrt().amax((1, 2, 3), keepdim=True)
+
+
+def write_slices(
+    path: Path,
+    size: tuple[int, int] = (16, 16),
+    splits: dict[str, int] = SPLITS,
+    with_image: bool = True,
+    mask_seed: int = 0,
+    scale: tuple[float, float] = (1.0, 0.0),
+    spacing: tuple[float, float] = (float("nan"), float("nan")),
+    data_ranges: tuple[float, ...] = (1.0,),
+    acceleration: float = ACCELERATION,
+    poison: dict[int, str] | None = None,
+) -> Path:
+    """A slice file; `poison` puts NaN into the "measurement" or "image" of some rows."""
+    mask = gaussian_line_mask(size[1], acceleration, CENTER, mask_seed)
+    physics = MRI(mask, size)
+    names = [split for split, n in splits.items() for _ in range(n)]
+    images = smooth_images(len(names), size)
+    header = SliceHeader(SIGMA, mask, acceleration, CENTER)
+    with SliceWriter(path, header, size, with_image) as writer:
+        for i, (split, x) in enumerate(zip(names, images, strict=True)):
+            y = measure(physics, x[None], SIGMA, item_generator(0, str(i), "noise"))[0]
+            x, y = (
+                torch.full_like(one, torch.nan) if (poison or {}).get(i) == name else one
+                for name, one in (("image", x), ("measurement", y))
+            )
+            subject = f"{split}{i // 2}"
+            data_range = data_ranges[i % len(data_ranges)]
+            image = x if with_image else None
+            writer.append(SliceRecord(y, image, f"item{i}", subject, split, *scale, spacing, data_range, i % 2))
+    return path
+
+
+@functools.cache
+def database(folder: Path) -> str:
+    """URI of the one MLflow database of a test session: making its tables takes seconds."""
+    from es_medical.engine.server import connect
+
+    uri = f"sqlite:///{folder / 'workflows.db'}"
+    connect(uri).search_experiments()
+    return uri
+
+
+def workflow(files: list[str | Path], folder: Path, source: str | Path, uri: str, **overrides: Any) -> ConfigWorkflow:
+    """The bundle's configuration files with tiny knobs; everything it writes goes to `folder`."""
+    paths = [str(CONFIGS / file) for file in files]
+    inference = "inference.json" in files
+    knobs = {name: value for name, value in KNOBS.items() if not inference or name in INFERENCE_KNOBS}
+    places = {"data_file": str(source), "ckpt_dir": str(folder / "models"), "output_dir": str(folder / "eval")}
+    log = {} if inference else {"tracking_uri": uri, "experiment": folder.name}
+    kind = "infer" if inference else "train"
+    return ConfigWorkflow(paths, logging_file=False, workflow_type=kind, **{**knobs, **places, **log, **overrides})
+
+
+INFERENCE_KNOBS = ("acceleration", "center_fraction", "sigma", "widths", "iterations", "n_samples", "batch_size")
+
+
+def execute(one: ConfigWorkflow) -> ConfigWorkflow:
+    one.initialize()
+    one.run()
+    one.finalize()
+    return one
+
+
+def causes(error: BaseException) -> str:
+    """The messages of an exception and of all that led to it: MONAI wraps what a configuration raises."""
+    text, one = [], error
+    while one is not None:
+        text.append(f"{type(one).__name__}: {one}")
+        one = one.__cause__ or one.__context__
+    return "\n".join(text)
+
+
+class Parts:
+    """What a bundle builds, made from the factories, for tests of one engine at a time."""
+
+    def __init__(
+        self,
+        data_file: Path,
+        method: str = "es",
+        epochs: int = 2,
+        lr: float = 0.01,
+        milestones: tuple[int, ...] = (1, 3),
+        widths: tuple[int, ...] = (4, 8),
+        channels_last: bool = False,
+        equivariant: bool = True,
+        seed: int = 0,
+        batch_size: int = 2,
+    ) -> None:
+        from es_medical.data import read_header
+        from es_medical.engine import setup
+        from es_medical.engine.trainer import Trainer
+        from es_medical.groups import D4
+        from es_medical.losses import build_loss
+        from es_medical.networks import unet
+
+        torch.manual_seed(seed)
+        self.data_file, self.batch_size = str(data_file), batch_size
+        acceleration = read_header(data_file).acceleration
+        self.physics = setup.build_physics(self.data_file, acceleration, CENTER, SIGMA)
+        self.split = setup.build_split(self.data_file, "lines", 0.8, True)
+        self.group = D4() if equivariant else None
+        self.denoiser = unet(2, widths)
+        self.network = setup.build_reconstructor(self.denoiser, self.group, "cpu", 1, channels_last=channels_last)
+        self.inferer = setup.build_inferer(method, self.split, 2, SIGMA, 0.5, self.group, False, 0)
+        self.loss = build_loss(method, self.split, SIGMA, 0.5, 0.1)
+        self.optimizer = setup.build_optimizer(self.network, lr)
+        self.scheduler = setup.build_scheduler(self.optimizer, milestones, 0.3)
+        self.trainer: Any = self.make_trainer(Trainer, epochs, seed)
+
+    def make_trainer(self, kind: type, epochs: int, seed: int) -> Any:
+        from monai.inferers import SimpleInferer
+
+        loader = self.loader("train", self.loss.needs_image, shuffle=True)
+        engines = (self.network, self.optimizer, self.loss, self.physics, SimpleInferer())
+        return kind("cpu", epochs, loader, *engines, seed=seed)
+
+    def loader(self, split: str, with_image: bool = True, shuffle: bool = False, batch_size: int | None = None) -> Any:
+        from es_medical.engine import setup
+
+        dataset = setup.build_dataset(self.data_file, split, with_image)
+        return setup.build_loader(dataset, batch_size or self.batch_size, shuffle)
+
+    def evaluator(self, split: str = "test", with_image: bool = True, batch_size: int = 2, **options: Any) -> Any:
+        from es_medical.engine.evaluator import Evaluator
+
+        loader = self.loader(split, with_image, batch_size=batch_size)
+        return Evaluator("cpu", loader, self.network, self.inferer, self.physics, **options)
+
+    def checkpoints(self, folder: Path) -> Any:
+        from es_medical.engine.checkpoint import Checkpoints
+
+        return Checkpoints(folder, self.network, self.denoiser, self.physics, self.inferer, self.scheduler)
