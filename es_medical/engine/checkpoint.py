@@ -1,5 +1,6 @@
 """Checkpoints: resume exactly where training stopped, and keep the best weights."""
 
+import logging
 import os
 import random
 import warnings
@@ -16,13 +17,15 @@ from es_medical.engine.trainer import Trainer
 from es_medical.inferers import Inferer
 from es_medical.physics import Operator
 
+logger = logging.getLogger(__name__)
+
 LAST, BEST, MODEL = "last.pt", "reconstructor.pt", "model.pt"
 
 
 class Checkpoints:
     """Writes three files in a bundle's `models` folder, each whole or not at all.
 
-    `last.pt`: everything to go on with (weights, optimiser, scheduler, epoch, best score, random states of every process).
+    `last.pt`: everything to go on with (weights, optimiser, epoch, best score, random states of every process).
     `reconstructor.pt`: the best weights, for evaluation and inference. `model.pt`: the denoiser of these alone, the plain
     state dict that MONAI's export commands take.
 
@@ -67,7 +70,6 @@ class Checkpoints:
             state = {
                 "reconstructor": unwrapped(self.network).state_dict(),
                 "optimizer": trainer.optimizer.state_dict(),
-                "scheduler": self.scheduler.state_dict(),
                 "epoch": trainer.state.epoch,
                 "iteration": trainer.state.iteration,
                 "best": [self.best_score, self.best_epoch],
@@ -92,13 +94,38 @@ class Checkpoints:
         return state
 
     def resume(self, state: dict[str, Any], trainer: Trainer) -> None:
-        """Put the trainer, network, optimiser, scheduler and random numbers where `state` left them."""
-        unwrapped(self.network).load_state_dict(state["reconstructor"])
-        trainer.optimizer.load_state_dict(state["optimizer"])
-        self.scheduler.load_state_dict(state["scheduler"])
+        """Put the trainer, network, optimiser, scheduler and random numbers where `state` left them.
+
+        The numbers of the configuration hold from here on, changed or not: learning rate, milestones, weight decay, batch.
+
+        Raises:
+            ValueError: the weights are of another network.
+        """
+        _load(self.network, state["reconstructor"], self.folder)
+        configured = trainer.optimizer.state_dict()["param_groups"]
+        trainer.optimizer.load_state_dict({"state": state["optimizer"]["state"], "param_groups": configured})
+        self._replay_schedule(state["epoch"])
         self.best_score, self.best_epoch = state["best"]
-        trainer.state.epoch, trainer.state.iteration = state["epoch"], state["iteration"]
+        trainer.state.epoch, trainer.state.iteration = state["epoch"], state["epoch"] * trainer.state.epoch_length
         set_random_states(state["random"][rank()], trainer.generator)
+        self._announce(state, trainer)
+
+    def _replay_schedule(self, epochs: int) -> None:
+        """Bring the learning rate to where as many epochs of the configured schedule lead, bit by bit."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step", UserWarning)  # no step is skipped
+            for _ in range(epochs):
+                self.scheduler.step()
+
+    def _announce(self, state: dict[str, Any], trainer: Trainer) -> None:
+        before, now = (one["param_groups"][0]["lr"] for one in (state["optimizer"], trainer.optimizer.state_dict()))
+        change = "" if now == before else f" (it was {before:g})"
+        logger.info("resumed after epoch %d, learning rate %g%s", state["epoch"], now, change)
+        if trainer.state.iteration != state["iteration"]:
+            logger.warning(
+                "the steps of an epoch have changed: iteration %d counts as %d, so curves over steps overlap or have a gap",
+                *(state["iteration"], trainer.state.iteration),
+            )
 
     def load_best(self) -> int:
         """Load the best weights into the network and return their epoch; see `load_weights`."""
@@ -123,10 +150,7 @@ def load_weights(folder: str | Path, network: nn.Module, physics: Operator, infe
         ValueError: the weights are of another network.
     """
     state = _read(Path(folder) / BEST, "train first, or set ckpt_dir to the folder of a trained model")
-    try:
-        unwrapped(network).load_state_dict(state["reconstructor"])
-    except RuntimeError as error:
-        raise ValueError(f"the weights in {folder} are of another network (widths, iterations or group): {error}") from error
+    _load(network, state["reconstructor"], folder)
     for name, value in inferer.settings.items():
         if value != state["settings"][name]:
             warnings.warn(
@@ -166,6 +190,13 @@ def set_random_states(states: dict[str, Any], generator: torch.Generator) -> Non
     np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002
     version, internal, gauss_next = states["python"]
     random.setstate((version, tuple(internal), gauss_next))
+
+
+def _load(network: nn.Module, weights: dict[str, Any], folder: str | Path) -> None:
+    try:
+        unwrapped(network).load_state_dict(weights)
+    except RuntimeError as error:
+        raise ValueError(f"the weights in {folder} are of another network (widths, iterations or group): {error}") from error
 
 
 def _read(path: Path, advice: str) -> dict[str, Any]:

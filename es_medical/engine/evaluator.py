@@ -121,8 +121,10 @@ class Evaluator(MonaiEvaluator):
         self.rows, self.cases = [], []
 
     def _summarise(self, engine: Engine) -> None:
-        self.rows = sorted(gather(self.rows), key=lambda row: row["index"])
-        names = [name for name in self.rows[0] if name not in ("id", "index")]
+        rows = list({row["index"]: row for row in sorted(gather(self.rows), key=lambda row: row["index"])}.values())
+        common = [name for name in rows[0] if all(name in row for row in rows)]  # a score of some slices has no mean
+        self.rows = [{name: row[name] for name in common} for row in rows]
+        names = [name for name in common if name not in ("id", "index")]
         values = torch.tensor([[row[name] for name in names] for row in self.rows], dtype=torch.float64)
         self.state.metrics = dict(zip(names, values.mean(0).tolist(), strict=True))
         if len(self.rows) > 1:
@@ -134,7 +136,7 @@ def image_scores(x_hat: Tensor, x: Tensor, volume_range: Tensor) -> dict[str, Te
     """Score reconstructions (B, C, H, W) stored in [0, 1]: each (B,).
 
     psnr: magnitudes, range 1 (the paper's). psnr_volume: the same error against the maximum of the slice's volume
-    (fastMRI's range), where that is known. psnr_complex: phase included. ssim: range 1, images of 11 pixels or more.
+    (fastMRI's range), where that is known for all slices. psnr_complex: phase included. ssim: range 1, images of 11 pixels or more.
     """
     scores = {"psnr": psnr(x_hat, x, 1.0), "psnr_complex": psnr(x_hat, x, 1.0, complex_valued=True)}
     if min(x.shape[-2:]) >= SSIM_WINDOW:

@@ -50,11 +50,17 @@ def build_physics(
 
 
 def build_split(data_file: str, unit: str, split_ratio: float, acs_in_input: bool, mode: str = "exact") -> Split:
-    """Make the split of a slice file; with `acs_in_input` its fully sampled centre always stays in M1."""
+    """Make the split of a slice file; with `acs_in_input` its fully sampled centre always stays in M1.
+
+    Raises:
+        ValueError: the file's mask has too few lines or samples to divide.
+    """
     header = read_header(data_file)
     width = header.size[1]
     n_center = line_counts(width, header.acceleration, header.center_fraction)[1] if acs_in_input else 1
-    return Split(unit, split_ratio, n_center, mode)  # type: ignore[arg-type]  # Split checks the names
+    result = Split(unit, float(split_ratio), n_center, mode)  # type: ignore[arg-type]  # Split checks the names
+    result.check(MRI(header.mask, header.size))  # here once: on a GPU no training step looks
+    return result
 
 
 def build_reconstructor(
@@ -118,10 +124,10 @@ def build_loader(dataset: Dataset, batch_size: int, shuffle: bool, num_workers: 
     """Batch a data set: shuffled by (seed, epoch) and divided among the processes for training, in order otherwise.
 
     Training batches are padded with repeated items so that every process takes the same number of steps; evaluation
-    takes each item once.
+    takes each item once, and the first one again in a process for which none is left (its scores count once).
     """
     n = len(dataset)  # type: ignore[arg-type]
-    sampler: Any = list(range(rank(), n, world_size()))
+    sampler: Any = list(range(rank(), n, world_size())) or [0]
     if shuffle:
         sampler = DistributedSampler(dataset, world_size(), rank(), shuffle=True, seed=seed)
     return DataLoader(dataset, batch_size, sampler=sampler, num_workers=num_workers, persistent_workers=num_workers > 0)

@@ -78,7 +78,8 @@ class Trainer(SupervisedTrainer):
         """Take one step; returns its loss, the parts of it and the gradient's norm, tensors on the device."""
         self.network.train()
         y = batchdata["measurement"].to(self.state.device, non_blocking=True)
-        x = batchdata["image"].to(self.state.device, non_blocking=True) if self.loss.needs_image else None
+        x = batchdata.get("image") if self.loss.needs_image else None  # absent without ground truth: the loss says so
+        x = x if x is None else x.to(self.state.device, non_blocking=True)
         reconstruct = partial(_reconstruct, self.inferer, self.network)
         return training_step(self.loss, reconstruct, self.optimizer, y, self.physics, self.generator, x, self.clip)
 
