@@ -90,6 +90,6 @@ def table(result: Result) -> str:
             f"  ms                    {times}",
             f"  ES step / denoiser    {result.to_denoiser}",
             f"  deepinv / ES step     {result.to_deepinv or 'not timed (--deepinv)'}",
-            f"  training              {result.images_per_second:.1f} images/s, {result.epoch_seconds:.1f} s for {EPOCH} images",
+            f"  training              {result.images_per_second:.3g} images/s, {result.epoch_seconds:.1f} s for {EPOCH} images",
         ]
     )
