@@ -54,10 +54,11 @@ class Options:
     gap: int = 2
     normalise: Normalisation = "slice"
     with_image: bool = True
+    mask_seed: int | None = 5
 
-    def acquisition(self) -> tuple[float, float, float, int, bool]:
+    def acquisition(self) -> tuple[float, float, float, int, bool, int | None]:
         """What `Acquisition` takes beside the size."""
-        return self.acceleration, self.center_fraction, self.sigma, self.seed, self.with_image
+        return self.acceleration, self.center_fraction, self.sigma, self.seed, self.with_image, self.mask_seed
 
 
 def template_path() -> Path:

@@ -55,10 +55,13 @@ class Options:
     target: Target = "auto"
     normalise: Normalisation = "slice"
     with_image: bool = True
+    mask_seed: int | None = None
 
     def acquisition(self, size: tuple[int, int]) -> Acquisition:
         """The acquisition that all slices of this size go through."""
-        return Acquisition(size, self.acceleration, self.center_fraction, self.sigma, self.seed, self.with_image)
+        return Acquisition(
+            size, self.acceleration, self.center_fraction, self.sigma, self.seed, self.with_image, self.mask_seed
+        )
 
 
 class Read(NamedTuple):

@@ -7,7 +7,15 @@ from data_prep.manifest import PrepError, default_salt
 from es_medical.data import read_header
 
 
-def slice_file(source: str, output_dir: str, acceleration: float, center_fraction: float, sigma: float, seed: int = 0) -> str:
+def slice_file(
+    source: str,
+    output_dir: str,
+    acceleration: float,
+    center_fraction: float,
+    sigma: float,
+    seed: int = 0,
+    mask_seed: int | None = None,
+) -> str:
     """Return the path of a slice file for `source`.
 
     A slice file is returned as it is. The slices of a fastMRI volume are all prepared into `output_dir` in the synthetic
@@ -19,7 +27,8 @@ def slice_file(source: str, output_dir: str, acceleration: float, center_fractio
         acceleration: of the simulated k-space.
         center_fraction: of the simulated k-space.
         sigma: noise of the simulated k-space.
-        seed: of its mask and noise; that of the training data gives the training data's mask.
+        seed: of its noise.
+        mask_seed: of its mask, None takes `seed`; that of the training data gives the training data's mask.
 
     Raises:
         FileNotFoundError: there is no `source`.
@@ -34,7 +43,7 @@ def slice_file(source: str, output_dir: str, acceleration: float, center_fractio
         read_header(path)
     except (ValueError, OSError):
         out = Path(output_dir) / f"{path.stem}_slices.h5"
-        options = Options("all", acceleration, center_fraction, sigma, seed, train=1, test=0, val=0)
+        options = Options("all", acceleration, center_fraction, sigma, seed, train=1, test=0, val=0, mask_seed=mask_seed)
         if not run(Job(path, out, options, default_salt(seed), 1, None, Console()), dry_run=False, overwrite=False):
             raise PrepError(f"not every volume of {path} could be prepared: see the list above") from None
         return str(out)

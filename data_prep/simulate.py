@@ -83,8 +83,9 @@ class Acquisition:
         acceleration: width / number of measured lines.
         center_fraction: fraction of the lines that are measured in the centre.
         sigma: standard deviation of the noise on each real and imaginary part, for images in [0, 1].
-        seed: seed of the mask and of the noise.
+        seed: seed of the noise, and of the mask where `mask_seed` is None.
         with_image: False stores no ground truth, and no number derived from it but the scale.
+        mask_seed: seed of the mask.
     """
 
     size: tuple[int, int]
@@ -93,10 +94,12 @@ class Acquisition:
     sigma: float
     seed: int
     with_image: bool = True
+    mask_seed: int | None = None
     mask: Tensor = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        mask = gaussian_line_mask(self.size[1], self.acceleration, self.center_fraction, self.seed)
+        mask_seed = self.seed if self.mask_seed is None else self.mask_seed
+        mask = gaussian_line_mask(self.size[1], self.acceleration, self.center_fraction, mask_seed)
         object.__setattr__(self, "mask", mask)
 
     def header(self, configuration: Mapping[str, object], source_digests: Mapping[str, str], digest: str) -> SliceHeader:
