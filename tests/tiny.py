@@ -56,15 +56,15 @@ def write_slices(
     """A slice file; `poison` puts NaN into the "measurement" or "image" of some rows."""
     mask = gaussian_line_mask(size[1], acceleration, CENTER, mask_seed)
     physics = MRI(mask, size)
-    names = [split for split, n in splits.items() for _ in range(n)]
-    images = smooth_images(len(names), size)
+    order = [split for split, n in splits.items() for _ in range(n)]
+    images = smooth_images(len(order), size)
     header = SliceHeader(SIGMA, mask, acceleration, CENTER)
     with SliceWriter(path, header, size, with_image) as writer:
-        for i, (split, x) in enumerate(zip(names, images, strict=True)):
-            y = measure(physics, x[None], SIGMA, item_generator(0, str(i), "noise"))[0]
+        for i, split in enumerate(order):
+            y = measure(physics, images[i : i + 1], SIGMA, item_generator(0, str(i), "noise"))[0]
             x, y = (
                 torch.full_like(one, torch.nan) if (poison or {}).get(i) == name else one
-                for name, one in (("image", x), ("measurement", y))
+                for name, one in (("image", images[i]), ("measurement", y))
             )
             subject = f"{split}{i // 2}"
             data_range = data_ranges[i % len(data_ranges)]
@@ -76,7 +76,7 @@ def write_slices(
 @functools.cache
 def database(folder: Path) -> str:
     """URI of the one MLflow database of a test session: making its tables takes seconds."""
-    from es_medical.engine.server import connect
+    from es_medical.engine.tracking.server import connect
 
     uri = f"sqlite:///{folder / 'workflows.db'}"
     connect(uri).search_experiments()
@@ -91,7 +91,8 @@ def workflow(files: list[str | Path], folder: Path, source: str | Path, uri: str
     places = {"data_file": str(source), "ckpt_dir": str(folder / "models"), "output_dir": str(folder / "eval")}
     log = {} if inference else {"tracking_uri": uri, "experiment": folder.name}
     kind = "infer" if inference else "train"
-    return ConfigWorkflow(paths, logging_file=False, workflow_type=kind, **{**knobs, **places, **log, **overrides})
+    settings = {"logging_file": False, "workflow_type": kind}
+    return ConfigWorkflow(paths, **(settings | knobs | places | log | overrides))
 
 
 INFERENCE_KNOBS = ("acceleration", "center_fraction", "sigma", "widths", "iterations", "n_samples", "batch_size")
@@ -102,6 +103,11 @@ def execute(one: ConfigWorkflow) -> ConfigWorkflow:
     one.run()
     one.finalize()
     return one
+
+
+def names(folder: Path) -> set[str]:
+    """What is in a folder."""
+    return {path.name for path in folder.iterdir()}
 
 
 def causes(error: BaseException) -> str:
@@ -128,6 +134,7 @@ class Parts:
         equivariant: bool = True,
         seed: int = 0,
         batch_size: int = 2,
+        num_workers: int = 0,
     ) -> None:
         from es_medical.data import read_header
         from es_medical.engine import setup
@@ -137,7 +144,7 @@ class Parts:
         from es_medical.networks import unet
 
         torch.manual_seed(seed)
-        self.data_file, self.batch_size = str(data_file), batch_size
+        self.data_file, self.batch_size, self.num_workers = str(data_file), batch_size, num_workers
         acceleration = read_header(data_file).acceleration
         self.physics = setup.build_physics(self.data_file, acceleration, CENTER, SIGMA)
         self.split = setup.build_split(self.data_file, "lines", 0.8, True)
@@ -161,7 +168,7 @@ class Parts:
         from es_medical.engine import setup
 
         dataset = setup.build_dataset(self.data_file, split, with_image)
-        return setup.build_loader(dataset, batch_size or self.batch_size, shuffle)
+        return setup.build_loader(dataset, batch_size or self.batch_size, shuffle, self.num_workers if shuffle else 0)
 
     def evaluator(self, split: str = "test", with_image: bool = True, batch_size: int = 2, **options: Any) -> Any:
         from es_medical.engine.evaluator import Evaluator

@@ -136,7 +136,7 @@ def image_scores(x_hat: Tensor, x: Tensor, volume_range: Tensor) -> dict[str, Te
     """Score reconstructions (B, C, H, W) stored in [0, 1]: each (B,).
 
     psnr: magnitudes, range 1 (the paper's). psnr_volume: the same error against the maximum of the slice's volume
-    (fastMRI's range), where that is known for all slices. psnr_complex: phase included. ssim: range 1, images of 11 pixels or more.
+    (fastMRI's range), where that is known for all. psnr_complex: phase included. ssim: range 1, images of 11 pixels or more.
     """
     scores = {"psnr": psnr(x_hat, x, 1.0), "psnr_complex": psnr(x_hat, x, 1.0, complex_valued=True)}
     if min(x.shape[-2:]) >= SSIM_WINDOW:

@@ -123,6 +123,7 @@ class Session:
         on(Events.EPOCH_STARTED, self._start_epoch)
         on(Events.ITERATION_COMPLETED, self._log_step, tracker)
         on(Events.EPOCH_COMPLETED, self._end_epoch, tracker)
+        on(Events.COMPLETED, self._log_losses, tracker)  # the steps of an interval that the end cuts short
 
     def _start_epoch(self, engine: Engine) -> None:
         self._epoch_start = time.monotonic()
@@ -130,6 +131,10 @@ class Session:
     def _log_step(self, engine: Engine, tracker: Tracker) -> None:
         self._steps.append(engine.state.output)  # type: ignore[arg-type]  # what Trainer._iteration returns
         if engine.state.iteration % self.log_interval == 0:
+            self._log_losses(engine, tracker)
+
+    def _log_losses(self, engine: Engine, tracker: Tracker) -> None:
+        if self._steps:
             means = {f"train/{name}": value for name, value in self._interval_means().items()}
             tracker.log_metrics(means, engine.state.iteration)
 

@@ -1,9 +1,11 @@
 """What a bundle's configuration builds: each factory takes plain knobs."""
 
 import math
+import random
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.optim import AdamW, Optimizer
@@ -18,6 +20,13 @@ from es_medical.networks import Accelerated, MoDL, ReynoldsAveraging
 from es_medical.physics import MRI
 from es_medical.physics.line_masks import line_counts
 from es_medical.splits import Split
+
+
+def seed_everything(seed: int) -> None:
+    """Seed Python, NumPy and torch, and so the initial weights; splits, noise and order have generators of their own."""
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 - the global state is what is seeded
+    torch.manual_seed(seed)
 
 
 def build_physics(

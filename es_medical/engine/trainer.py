@@ -74,6 +74,13 @@ class Trainer(SupervisedTrainer):
         self.add_event_handler(Events.ITERATION_COMPLETED, self._watch)
         self.add_event_handler(Events.EPOCH_COMPLETED, self._check)
 
+    def run(self) -> None:  # type: ignore[override]  # as MONAI does
+        """Train up to `max_epochs`; the loader's worker processes end with it, also after an error."""
+        try:
+            super().run()
+        finally:
+            _end_workers(self.data_loader)
+
     def _iteration(self, engine: Engine, batchdata: dict[str, Any]) -> dict[str, Tensor]:
         """Take one step; returns its loss, the parts of it and the gradient's norm, tensors on the device."""
         self.network.train()
@@ -101,6 +108,14 @@ class Trainer(SupervisedTrainer):
             f"loss or gradient is not finite at iteration {iteration} (epoch {engine.state.epoch}); items of the batch: "
             f"{', '.join(ids)} in {source}. No later weights were saved; look at these items, or lower lr"
         )
+
+
+def _end_workers(loader: Any) -> None:  # noqa: ANN401 - MONAI calls it an iterable
+    """End persistent workers here: left to the garbage collector, whichever thread it runs in waits 5 s for each."""
+    iterator = getattr(loader, "_iterator", None)
+    if iterator is not None:
+        iterator._shutdown_workers()
+        loader._iterator = None
 
 
 def _reconstruct(inferer: Inferer, network: nn.Module, y: Tensor, physics: Operator, generator: Any = None) -> Tensor:  # noqa: ANN401

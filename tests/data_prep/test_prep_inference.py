@@ -1,0 +1,94 @@
+"""What inference takes: a slice file as it is, a fastMRI volume or a folder of them."""
+
+from pathlib import Path
+
+import h5py
+import nibabel as nib
+import numpy as np
+import pytest
+from tiny import CENTER, SIGMA, execute, workflow, write_slices
+
+from data_prep.inference import slice_file
+from data_prep.manifest import PrepError
+from es_medical.data import read_header
+
+KNOBS = (2.0, CENTER, SIGMA)
+
+
+def test_slice_file_is_taken_as_it_is(tmp_path):
+    path = write_slices(tmp_path / "slices.h5")
+    assert slice_file(str(path), str(tmp_path / "out"), *KNOBS) == str(path)
+    assert not (tmp_path / "out").exists()
+
+
+def test_volume_is_prepared_with_all_its_slices(tmp_path, make_volume):
+    path = make_volume(tmp_path / "in" / "file1.h5")
+    made = slice_file(str(path), str(tmp_path / "out"), *KNOBS)
+    header = read_header(made)
+    assert Path(made).parent == tmp_path / "out"
+    assert (header.n, header.size) == (3, (32, 32))
+    assert (header.acceleration, header.center_fraction, header.sigma) == KNOBS
+
+
+def test_seed_gives_the_mask_of_the_training_data(tmp_path, make_volume):
+    path = str(make_volume(tmp_path / "in" / "file1.h5"))
+    masks = [read_header(slice_file(path, str(tmp_path / f"out{i}"), *KNOBS, seed)).mask for i, seed in enumerate((0, 0, 5))]
+    assert masks[0].equal(masks[1])
+    assert not masks[0].equal(masks[2])
+    own = read_header(slice_file(path, str(tmp_path / "out3"), *KNOBS, 0, 5)).mask  # a seed for the mask alone
+    assert own.equal(masks[2])
+
+
+def test_second_time_nothing_is_done_and_other_noise_is_made_anew(tmp_path, make_volume):
+    path, out = str(make_volume(tmp_path / "in" / "file1.h5")), str(tmp_path / "out")
+    made = slice_file(path, out, *KNOBS)
+    first = Path(made).stat().st_ino
+    assert slice_file(path, out, *KNOBS) == made
+    assert Path(made).stat().st_ino == first
+    assert slice_file(path, out, 2.0, CENTER, 0.1) == made
+    assert read_header(made).sigma == 0.1
+
+
+def test_folder_of_volumes(tmp_path, make_volume):
+    for i in range(2):
+        make_volume(tmp_path / "in" / f"file{i}.h5", seed=i)
+    assert read_header(slice_file(str(tmp_path / "in"), str(tmp_path / "out"), *KNOBS)).n == 6
+
+
+def test_nothing_there_names_the_knob(tmp_path):
+    with pytest.raises(FileNotFoundError, match="--data_file"):
+        slice_file(str(tmp_path / "absent.h5"), str(tmp_path), *KNOBS)
+
+
+def test_what_is_no_volume_is_refused(tmp_path):
+    (tmp_path / "notes.h5").write_text("not HDF5")
+    with pytest.raises(PrepError):
+        slice_file(str(tmp_path / "notes.h5"), str(tmp_path / "out"), *KNOBS)
+
+
+def test_one_broken_volume_of_two_is_an_error(tmp_path, make_volume):
+    make_volume(tmp_path / "in" / "good.h5")
+    (tmp_path / "in" / "bad.h5").write_text("not HDF5")
+    with pytest.raises(PrepError, match="not every volume"):
+        slice_file(str(tmp_path / "in"), str(tmp_path / "out"), *KNOBS)
+
+
+@pytest.mark.filterwarnings("ignore:the weights in .* were trained with:UserWarning")
+def test_volume_in_reconstructions_out(tmp_path, make_volume):
+    """`python -m monai.bundle run --config_file configs/inference.json --data_file VOLUME`, in this process."""
+    from tiny import Parts
+
+    train = write_slices(tmp_path / "train.h5", size=(32, 32))
+    Parts(train).checkpoints(tmp_path / "models").save_best(1.0, 1)
+    volume = make_volume(tmp_path / "in" / "file1.h5", scale=50.0)
+    execute(workflow(["inference.json"], tmp_path, volume, ""))
+    out = tmp_path / "eval"
+    with h5py.File(out / "reconstructions.h5") as file, h5py.File(volume) as source:
+        assert file["reconstruction"].shape == (3, 2, 32, 32)
+        (subject,) = set(file["subject"].asstr()[()])
+        target = source["reconstruction_esc"][()]
+    result = nib.load(out / f"{subject}_reconstruction.nii.gz").get_fdata().transpose(2, 1, 0)
+    assert result.shape == target.shape
+    shares = np.linalg.norm(result - target, axis=(1, 2)) / np.linalg.norm(target, axis=(1, 2))
+    assert (shares < 0.5).all()  # the scanner's own units and the right slices, though nothing was trained
+    assert (out / f"{subject}_spread.nii.gz").exists()

@@ -1,0 +1,275 @@
+"""Resuming goes on exactly where training stopped; the best weights are never lost; other networks are refused."""
+
+import logging
+import random
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from tiny import Parts, names, write_slices
+
+from es_medical.engine import checkpoint as checkpoint_module
+from es_medical.engine.checkpoint import BEST, LAST, MODEL, load_weights, random_states, set_random_states
+from es_medical.engine.distributed import parallel, stop
+
+
+@pytest.fixture(scope="module")
+def data_file(tmp_path_factory):
+    return write_slices(tmp_path_factory.mktemp("checkpoint") / "slices.h5")
+
+
+def step_scheduler(parts):
+    parts.trainer.add_event_handler("EPOCH_COMPLETED", lambda: parts.scheduler.step())  # noqa: PLW0108 - ignite would hand over itself
+
+
+def train(data_file, folder, epochs, resume=False, **options):
+    """Train and keep the last state, as a session does; returns the parts and the learning rate of each epoch."""
+    parts = Parts(data_file, epochs=epochs, **options)
+    checkpoints = parts.checkpoints(folder)
+    rates = []
+    if resume:
+        checkpoints.resume(checkpoints.read_last(), parts.trainer)
+    parts.trainer.add_event_handler("EPOCH_STARTED", lambda: rates.append(parts.optimizer.param_groups[0]["lr"]))
+    step_scheduler(parts)
+    parts.trainer.run()
+    checkpoints.save_last(parts.trainer, "run")
+    return parts, rates
+
+
+def same(one, other):
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return one == other
+
+
+def test_two_and_two_epochs_equal_four_bit_by_bit(data_file, tmp_path):
+    straight, rates = train(data_file, tmp_path / "a", 4)
+    _, first = train(data_file, tmp_path / "b", 2)
+    random.seed(99), np.random.seed(99), torch.manual_seed(99)  # noqa: NPY002 - another process
+    resumed, second = train(data_file, tmp_path / "b", 4, resume=True, seed=0)
+    assert first + second == rates
+    assert same(straight.network.state_dict(), resumed.network.state_dict())
+    assert same(straight.optimizer.state_dict(), resumed.optimizer.state_dict())
+    assert same(straight.scheduler.state_dict(), resumed.scheduler.state_dict())
+    assert torch.equal(straight.trainer.generator.get_state(), resumed.trainer.generator.get_state())
+    assert (resumed.trainer.state.epoch, resumed.trainer.state.iteration) == (4, 8)
+
+
+def test_a_comparison_that_cannot_fail_is_none(data_file, tmp_path):
+    straight, _ = train(data_file, tmp_path / "a", 4)
+    train(data_file, tmp_path / "b", 2)
+    path = tmp_path / "b" / LAST
+    state = torch.load(path)
+    state["random"][0]["training"] = torch.Generator().manual_seed(5).get_state()
+    torch.save(state, path)
+    resumed, _ = train(data_file, tmp_path / "b", 4, resume=True)
+    assert not same(straight.network.state_dict(), resumed.network.state_dict())
+
+
+def test_resuming_with_another_learning_rate_uses_it(data_file, tmp_path, caplog):
+    train(data_file, tmp_path, 2, lr=0.01, milestones=(1,))
+    with caplog.at_level(logging.INFO, "es_medical"):
+        parts, rates = train(data_file, tmp_path, 4, resume=True, lr=0.1, milestones=(1, 3))
+    assert rates == pytest.approx([0.03, 0.009])
+    assert parts.scheduler.get_last_lr() == pytest.approx([0.009])
+    assert "resumed after epoch 2, learning rate 0.03 (it was 0.003)" in caplog.text
+
+
+def test_resuming_keeps_the_moments_of_the_optimizer(data_file, tmp_path):
+    before, _ = train(data_file, tmp_path, 2)
+    parts = Parts(data_file, lr=0.5)
+    checkpoints = parts.checkpoints(tmp_path)
+    checkpoints.resume(checkpoints.read_last(), parts.trainer)
+    assert same(parts.optimizer.state_dict()["state"], before.optimizer.state_dict()["state"])
+    assert parts.optimizer.param_groups[0]["weight_decay"] == 1e-8
+
+
+def test_resuming_with_another_batch_size_takes_whole_epochs(data_file, tmp_path, caplog):
+    train(data_file, tmp_path, 2, batch_size=2)
+    with caplog.at_level(logging.WARNING, "es_medical"):
+        parts = Parts(data_file, epochs=3, batch_size=4)
+        checkpoints = parts.checkpoints(tmp_path)
+        checkpoints.resume(checkpoints.read_last(), parts.trainer)
+        seen = []
+        parts.trainer.add_event_handler("ITERATION_COMPLETED", lambda engine: seen.append(engine.state.epoch))
+        parts.trainer.run()
+    assert seen == [3]  # not from epoch 1 again
+    assert "steps of an epoch have changed" in caplog.text
+
+
+def test_a_worse_epoch_after_resuming_leaves_the_best_weights(data_file, tmp_path):
+    parts = Parts(data_file)
+    checkpoints = parts.checkpoints(tmp_path)
+    assert checkpoints.save_best(-0.2, 1)
+    checkpoints.save_last(parts.trainer, "run")
+    kept = (tmp_path / BEST).read_bytes(), (tmp_path / MODEL).read_bytes()
+    later = Parts(data_file, seed=1)
+    checkpoints = later.checkpoints(tmp_path)
+    checkpoints.resume(checkpoints.read_last(), later.trainer)
+    assert (checkpoints.best_score, checkpoints.best_epoch) == (-0.2, 1)
+    assert not checkpoints.save_best(-0.3, 3)
+    assert not checkpoints.save_best(float("nan"), 4)
+    assert not checkpoints.save_best(float("inf"), 5)
+    assert ((tmp_path / BEST).read_bytes(), (tmp_path / MODEL).read_bytes()) == kept
+    assert checkpoints.save_best(-0.1, 6)
+    assert torch.load(tmp_path / BEST)["epoch"] == 6
+
+
+def test_best_weights_come_back(data_file, tmp_path):
+    parts = Parts(data_file)
+    checkpoints = parts.checkpoints(tmp_path)
+    checkpoints.save_best(1.0, 7)
+    kept = {name: value.clone() for name, value in parts.network.state_dict().items()}
+    parts.trainer.run()
+    assert not same(parts.network.state_dict(), kept)
+    assert checkpoints.load_best() == 7
+    assert same(parts.network.state_dict(), kept)
+
+
+def test_model_file_is_the_plain_denoiser(data_file, tmp_path):
+    parts = Parts(data_file, channels_last=True)
+    parts.checkpoints(tmp_path).save_best(1.0, 1)
+    Parts(data_file, seed=5).denoiser.load_state_dict(torch.load(tmp_path / MODEL, weights_only=True))
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_accelerated_and_plain_networks_share_checkpoints(data_file, tmp_path, written):
+    """What a GPU wrote (channels-last, wrapped denoiser) a CPU reads, and the other way round; training resumes too."""
+    source, target = Parts(data_file, channels_last=written), Parts(data_file, channels_last=not written, seed=1)
+    source.trainer.run()
+    source.checkpoints(tmp_path).save_best(1.0, 1)
+    source.checkpoints(tmp_path).save_last(source.trainer, "run")
+    load_weights(tmp_path, target.network, target.physics, target.inferer)
+    y = next(iter(source.loader("test")))["measurement"]
+    results = [one.inferer(one.network.eval(), y, one.physics, ["a", "b"]).image for one in (source, target)]
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
+    again = Parts(data_file, epochs=3, channels_last=not written)
+    checkpoints = again.checkpoints(tmp_path)
+    checkpoints.resume(checkpoints.read_last(), again.trainer)
+    again.trainer.run()
+    assert again.trainer.state.epoch == 3
+
+
+def test_parallel_wrapper_leaves_no_trace_in_checkpoints(data_file, tmp_path):
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", world_size=1, rank=0)
+    try:
+        parts = Parts(data_file)
+        parts.network = parallel(parts.network, "cpu")
+        parts.checkpoints(tmp_path).save_best(1.0, 1)
+        parts.checkpoints(tmp_path).save_last(parts.trainer, "run")
+    finally:
+        stop()
+    plain = Parts(data_file, seed=1)
+    checkpoints = plain.checkpoints(tmp_path)
+    assert checkpoints.load_best() == 1
+    checkpoints.resume(checkpoints.read_last(), plain.trainer)
+
+
+def test_interrupted_write_leaves_the_old_file(data_file, tmp_path, monkeypatch):
+    parts = Parts(data_file)
+    checkpoints = parts.checkpoints(tmp_path)
+    checkpoints.save_last(parts.trainer, "first")
+
+    def half(state, path):
+        path.write_bytes(b"PK half a file")
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(torch, "save", half)
+    with pytest.raises(OSError, match="no space"):
+        checkpoints.save_last(parts.trainer, "second")
+    assert checkpoints.read_last()["run_id"] == "first"
+    monkeypatch.undo()
+    checkpoints.save_last(parts.trainer, "third")
+    assert checkpoints.read_last()["run_id"] == "third"
+    assert names(tmp_path) == {LAST}
+
+
+def test_another_number_of_processes_is_refused(data_file, tmp_path, monkeypatch):
+    parts = Parts(data_file)
+    parts.checkpoints(tmp_path).save_last(parts.trainer, "run")
+    monkeypatch.setattr(checkpoint_module, "world_size", lambda: 2)
+    with pytest.raises(ValueError, match="written by 1 processes, 2 are running"):
+        parts.checkpoints(tmp_path).read_last()
+
+
+def test_only_the_first_process_writes(data_file, tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint_module, "rank", lambda: 1)
+    parts = Parts(data_file)
+    checkpoints = parts.checkpoints(tmp_path)
+    assert checkpoints.save_best(1.0, 1)  # it remembers the score all the same
+    checkpoints.save_last(parts.trainer, "run")
+    assert names(tmp_path) == set()
+
+
+def test_nothing_to_resume_or_to_load_says_what_to_do(data_file, tmp_path):
+    checkpoints = Parts(data_file).checkpoints(tmp_path)
+    with pytest.raises(FileNotFoundError, match="leave out --resume"):
+        checkpoints.read_last()
+    with pytest.raises(FileNotFoundError, match="train first, or set ckpt_dir"):
+        checkpoints.load_best()
+
+
+@pytest.mark.parametrize("options", [{"widths": (8, 16)}, {"widths": (4, 8, 16)}, {"equivariant": False}])
+def test_weights_of_another_network_are_refused(data_file, tmp_path, options):
+    parts = Parts(data_file)
+    parts.checkpoints(tmp_path).save_best(1.0, 1)
+    parts.checkpoints(tmp_path).save_last(parts.trainer, "run")
+    other = Parts(data_file, **options)
+    with pytest.raises(ValueError, match="weights in .* are of another network"):
+        other.checkpoints(tmp_path).load_best()
+    checkpoints = other.checkpoints(tmp_path)
+    with pytest.raises(ValueError, match="weights in .* are of another network"):
+        checkpoints.resume(checkpoints.read_last(), other.trainer)
+
+
+def test_weights_for_another_mask_warn(data_file, tmp_path):
+    Parts(data_file).checkpoints(tmp_path).save_best(1.0, 1)
+    other = Parts(write_slices(tmp_path / "other.h5", mask_seed=1))
+    with pytest.warns(UserWarning, match="another sampling mask"):
+        load_weights(tmp_path, other.network, other.physics, other.inferer)
+
+
+def test_weights_for_another_image_size_warn_in_place_of_crashing(data_file, tmp_path):
+    Parts(data_file).checkpoints(tmp_path).save_best(1.0, 1)
+    other = Parts(write_slices(tmp_path / "other.h5", size=(24, 24)))
+    with pytest.warns(UserWarning, match="8 and 12 measured entries"), pytest.warns(UserWarning, match="n_center 4, .* with 6"):
+        load_weights(tmp_path, other.network, other.physics, other.inferer)
+
+
+@pytest.mark.parametrize(("name", "value"), [("sigma", 0.5), ("alpha", 0.7)])
+def test_weights_for_other_settings_warn(data_file, tmp_path, name, value):
+    parts = Parts(data_file)
+    parts.checkpoints(tmp_path).save_best(1.0, 1)
+    setattr(parts.inferer, name, value)
+    with pytest.warns(UserWarning, match=rf"trained with {name} .*, they are used with {value}"):
+        load_weights(tmp_path, parts.network, parts.physics, parts.inferer)
+
+
+def test_weights_for_another_split_ratio_or_method_warn(data_file, tmp_path):
+    parts = Parts(data_file)
+    parts.checkpoints(tmp_path).save_best(1.0, 1)
+    parts.inferer.split.split_ratio = 0.5
+    with pytest.warns(UserWarning, match=r"split_ratio 0.8, they are used with 0.5"):
+        load_weights(tmp_path, parts.network, parts.physics, parts.inferer)
+    supervised = Parts(data_file, method="supervised")
+    with pytest.warns(UserWarning, match="split_input True, they are used with False"):
+        load_weights(tmp_path, supervised.network, supervised.physics, supervised.inferer)
+
+
+def test_random_states_come_back(tmp_path):
+    generator = torch.Generator().manual_seed(3)
+    torch.save(random_states(generator), tmp_path / "states.pt")
+
+    def draw():
+        numbers = [random.random(), random.gauss(0, 1), float(np.random.rand()), float(np.random.randn())]  # noqa: NPY002
+        return [*numbers, float(torch.rand(1)), float(torch.rand(1, generator=generator))]
+
+    first = draw()
+    draw()
+    set_random_states(torch.load(tmp_path / "states.pt", weights_only=True), generator)
+    assert draw() == first

@@ -1,0 +1,185 @@
+"""A bundle's configuration is checked before anything is built from it."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tiny import CONFIGS, causes, workflow, write_slices
+
+from es_medical.engine.config import as_typed, check_configuration, check_names, check_versions, resolved_configuration
+
+
+@pytest.fixture(scope="module")
+def data_file(tmp_path_factory):
+    return write_slices(tmp_path_factory.mktemp("config") / "slices.h5")
+
+
+@pytest.fixture
+def configure(data_file, tmp_path):
+    """Initialises the training configuration with overrides and returns its parser."""
+
+    def make(*files, **overrides):
+        one = workflow(["train.yaml", *files], tmp_path, data_file, "sqlite:///none.db", **overrides)
+        one.initialize()
+        return one.parser
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"), [("metod", "method"), ("lerning_rate", "valid names"), ("sgma", "sigma"), ("epoch", "epochs")]
+)
+def test_misspelt_override_is_refused_with_the_nearest_name(configure, wrong, right):
+    with pytest.raises(RuntimeError) as caught:
+        configure(**{wrong: 1})
+    assert f"unknown configuration name '{wrong}'" in causes(caught.value)
+    assert right in causes(caught.value)
+
+
+def test_misspelt_name_in_an_overlay_file_is_refused(configure, tmp_path):
+    overlay = tmp_path / "mine.yaml"
+    overlay.write_text("batchsize: 8\n")
+    with pytest.raises(RuntimeError) as caught:
+        configure(overlay)
+    assert "did you mean 'batch_size'?" in causes(caught.value)
+
+
+@pytest.mark.parametrize("name", ["trian#trainer#max_epochs", "train#trainr#max_epochs"])
+def test_misspelt_nested_section_is_an_error(configure, name):
+    with pytest.raises(KeyError, match="tr"):
+        configure(**{name: 1})
+
+
+def test_misspelt_nested_argument_is_an_error(configure):
+    parser = configure(**{"train#trainer#max_epoch": 1})
+    with pytest.raises(RuntimeError) as caught:
+        parser.get_parsed_content("train#trainer")
+    assert "unexpected keyword argument 'max_epoch'" in causes(caught.value)
+
+
+def test_nested_override_is_used(configure):
+    parser = configure(**{"train#trainer#max_epochs": 7})
+    assert parser.get_parsed_content("train#trainer").state.max_epochs == 7
+
+
+def test_names_that_only_the_users_own_files_refer_to_are_accepted(configure, tmp_path):
+    overlay = tmp_path / "mine.yaml"
+    overlay.write_text(
+        "my_widths: [2, 4]\nwidths: '@my_widths'\nmy_net: {depth: 1}\nnote: {of: '@my_net#depth'}\ntags: '@note'\n"
+    )
+    widths = configure(overlay, widths="@my_widths").get_parsed_content("network_def").Conv1
+    assert widths[0].out_channels == 2
+
+
+@pytest.mark.parametrize("text", ["1e-4", "0.0001", "1E-4"])
+def test_number_as_text_is_a_number(configure, text):
+    parser = configure(lr=text)
+    assert parser.get_parsed_content("optimizer").param_groups[0]["lr"] == 1e-4
+    assert parser.get_parsed_content("lr") == 1e-4
+
+
+def test_yaml_text_number_of_an_overlay_is_a_number(configure, tmp_path):
+    overlay = tmp_path / "mine.yaml"
+    overlay.write_text("weight_decay: 1e-3\nval_interval: '5'\n")
+    parser = configure(overlay, val_interval="5")
+    assert parser.get_parsed_content("optimizer").param_groups[0]["weight_decay"] == 1e-3
+    assert parser.get_parsed_content("val_interval") == 5
+    assert isinstance(parser.get_parsed_content("val_interval"), int)
+
+
+@pytest.mark.parametrize("text", ["1e-4x", "1e-41e-4", "fast"])
+def test_text_where_a_number_belongs_is_refused(configure, text):
+    with pytest.raises(RuntimeError) as caught:
+        configure(lr=text)
+    assert f"lr must be a number like 0.0005, got {text!r}" in causes(caught.value)
+
+
+@pytest.mark.parametrize(("text", "value"), [("false", False), ("False", False), ("true", True)])
+def test_truth_value_as_text_is_a_truth_value(configure, text, value):
+    parser = configure(acs_in_input=text, amp=text, whole_group=text)
+    assert parser.get_parsed_content("split").n_center == (4 if value else 1)
+    assert parser.get_parsed_content("amp") is value
+    assert parser.get_parsed_content("inferer").whole_group is value
+
+
+def test_text_where_a_truth_value_belongs_is_refused(configure):
+    with pytest.raises(RuntimeError) as caught:
+        configure(resume="nope")
+    assert "resume must be true or false, got 'nope'" in causes(caught.value)
+
+
+def test_references_stay_references():
+    assert as_typed({"sigma": "@other", "lr": "$1 + 1", "method": "es"}, {"sigma": 0.1, "lr": 1.0, "method": "es"}) == {}
+
+
+def test_names_message_is_the_same_every_time():
+    with pytest.raises(ValueError, match="'a_wrong'"):
+        check_names({"z_wrong": 1, "b_wrong": 1, "a_wrong": 1}, {"method": 1})
+
+
+def test_newer_metadata_warns_with_package_versions_and_command(configure, data_file, tmp_path):
+    content = json.loads((CONFIGS / "metadata.json").read_text()) | {"monai_version": "99.0.0"}
+    content["required_packages_version"] = {"no_such_package": "1.2"}
+    newer = tmp_path / "metadata.json"
+    newer.write_text(json.dumps(content))
+    with pytest.warns(UserWarning, match="this bundle was made with") as caught:
+        configure(meta_file=str(newer))
+    messages = [str(one.message) for one in caught]
+    assert any("made with monai 99.0.0" in text and "pip install 'monai>=99.0.0'" in text for text in messages)
+    assert any("no_such_package 1.2, none is installed" in text for text in messages)
+    assert len(messages) == 2  # torch and numpy are new enough
+
+
+def test_shipped_metadata_asks_for_nothing_newer_than_is_installed():
+    check_versions(json.loads((CONFIGS / "metadata.json").read_text()))  # a warning is an error here
+
+
+def test_local_versions_count_as_their_release(monkeypatch):
+    monkeypatch.setattr("es_medical.engine.config.version", lambda package: "2.8.0+cu128")
+    check_versions({"pytorch_version": "2.8.0"})
+    with pytest.warns(UserWarning, match=r"torch 2.8.1, 2.8.0\+cu128 is installed"):
+        check_versions({"pytorch_version": "2.8.1"})
+
+
+def test_resolved_configuration_has_overrides_and_evaluated_values(data_file, tmp_path):
+    import yaml
+
+    overrides = {"method": "supervised", "lr": "1e-4", "widths": (4, 8), "train#trainer#clip": 2.0}
+    one = workflow(["train.yaml"], tmp_path, data_file, "sqlite:///none.db", run=["$@recorded"], **overrides)
+    one.parser["recorded"] = {"_target_": f"{__name__}.record"}
+    sys.modules[__name__].seen = None
+    one.initialize()
+    one.run()
+    seen = sys.modules[__name__].seen
+    assert (seen["method"], seen["lr"], seen["assumed_sigma"]) == ("supervised", 1e-4, 0.01)
+    assert seen["data_file"] == str(data_file)
+    assert seen["dataset_dir"] == "./data"
+    assert seen["train"]["trainer"]["clip"] == 2.0
+    assert "_meta_" not in seen
+    assert yaml.safe_load(yaml.safe_dump(seen))["widths"] == [4, 8]
+
+
+def record():
+    sys.modules[__name__].seen = resolved_configuration()
+    return 0
+
+
+def test_path_objects_may_be_overrides(data_file, tmp_path):
+    import yaml
+
+    one = workflow(["train.yaml"], tmp_path, data_file, "", data_file=Path(data_file), run=["$@recorded"])
+    one.parser["recorded"] = {"_target_": f"{__name__}.record"}
+    one.initialize()
+    one.run()
+    assert yaml.safe_load(yaml.safe_dump(sys.modules[__name__].seen))["data_file"] == str(data_file)
+
+
+def test_outside_a_bundle_it_says_so():
+    with pytest.raises(RuntimeError, match="no MONAI bundle workflow is running"):
+        check_configuration()
+
+
+def test_device_is_one_that_torch_knows(configure):
+    assert configure().get_parsed_content("device") in (torch.device("cpu"), torch.device("cuda", 0))

@@ -1,0 +1,72 @@
+"""One process behaves as if there were no process group; a group is joined as torchrun describes it."""
+
+import logging
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from es_medical.engine import distributed
+
+
+@pytest.fixture
+def group_of_one(tmp_path):
+    """A process group with this process alone, on the CPU."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", world_size=1, rank=0)
+    yield
+    distributed.stop()
+
+
+def test_one_process_needs_no_group(monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    distributed.start()
+    assert not dist.is_initialized()
+    assert (distributed.rank(), distributed.world_size()) == (0, 1)
+    assert distributed.gather([1, "a"]) == [1, "a"]
+    distributed.wait()
+    distributed.stop()
+
+
+def test_without_a_group_the_network_stays_itself():
+    network = torch.nn.Linear(2, 2)
+    assert distributed.parallel(network, "cpu") is network
+    assert distributed.unwrapped(network) is network
+
+
+def test_in_a_group_the_network_is_wrapped_and_unwrapped(group_of_one):
+    network = torch.nn.Linear(2, 2)
+    wrapped = distributed.parallel(network, "cpu")
+    assert isinstance(wrapped, DistributedDataParallel)
+    assert distributed.unwrapped(wrapped) is network
+    assert list(distributed.unwrapped(wrapped).state_dict()) == ["weight", "bias"]
+    assert distributed.gather([torch.ones(2)])[0].tolist() == [1, 1]
+
+
+def test_start_joins_the_group_of_torchrun_once(monkeypatch):
+    asked = []
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(dist, "init_process_group", asked.append)
+    monkeypatch.setattr(dist, "is_initialized", lambda: bool(asked))
+    monkeypatch.setattr(dist, "get_rank", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    logger = logging.getLogger("es_medical")
+    level = logger.level
+    try:
+        distributed.start()
+        distributed.start()
+        assert asked == ["gloo"]
+        assert not logger.isEnabledFor(logging.INFO)  # the first process speaks for all
+    finally:
+        logger.setLevel(level)
+
+
+def test_each_process_takes_its_own_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert distributed.local_device() == torch.device("cuda", 3)
+
+
+def test_without_a_gpu_the_device_is_the_cpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert distributed.local_device() == torch.device("cpu")

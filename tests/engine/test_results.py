@@ -1,0 +1,37 @@
+"""The table at the end of a job."""
+
+from pathlib import Path
+
+from es_medical.engine.results import print_summary, summary_table
+
+METRICS = {"heldout": 0.25, "heldout_sd": 0.01, "psnr": 30.123, "psnr_sd": 1.5, "ssim": 0.87654, "ssim_sd": 0.02}
+METRICS |= {"zero_filled_psnr": 20.0, "zero_filled_psnr_sd": 1.0, "zero_filled_ssim": 0.5, "zero_filled_ssim_sd": 0.1}
+
+
+def test_two_rows_with_mean_and_deviation():
+    table = summary_table("es", METRICS | {"equiv": 40.0, "equiv_sd": 1.0}, 7)
+    assert table["method"] == ["zero-filled", "es"]
+    assert table["slices"] == ["7", "7"]
+    assert table["PSNR (dB)"] == ["20.00 ± 1.00", "30.12 ± 1.50"]
+    assert table["SSIM"] == ["0.5000 ± 0.1000", "0.8765 ± 0.0200"]
+    assert table["EQUIV (dB)"] == ["-", "40.00 ± 1.00"]
+    assert table["held-out error"] == ["1", "0.2500 ± 0.0100"]
+
+
+def test_without_ground_truth_only_the_heldout_error_is_shown():
+    assert list(summary_table("es", {"heldout": 0.25, "heldout_sd": 0.1}, 2)) == ["method", "slices", "held-out error"]
+
+
+def test_one_slice_has_no_deviation():
+    assert summary_table("es", {"heldout": 0.25, "psnr": 30.0, "zero_filled_psnr": 20.0}, 1)["PSNR (dB)"] == ["20.00", "30.00"]
+
+
+def test_printed_summary_says_where_everything_is(capsys):
+    uri = "sqlite:////a/long/path/to/a/folder/of/a/user/who/likes/deep/folders/mlflow.db"
+    print_summary(summary_table("es", METRICS, 7), 12, uri, "demo", Path("some/models"))
+    out = capsys.readouterr().out
+    assert "weights of epoch 12" in out
+    assert "30.12 ± 1.50" in out
+    assert f"mlflow ui --backend-store-uri {uri} " in out  # in one piece, to be copied
+    assert "experiment demo" in out
+    assert "some/models" in out

@@ -1,0 +1,169 @@
+"""Factories of a bundle: refusals by name, and loaders that give the same batches whatever reads them."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from tiny import CENTER, SIGMA, SPLITS, write_slices
+
+from es_medical.engine import setup
+from es_medical.groups import D4
+from es_medical.losses import METHODS, build_loss
+from es_medical.networks import Accelerated, MoDL, ReynoldsAveraging, unet
+
+
+@pytest.fixture(scope="module")
+def data_file(tmp_path_factory):
+    return str(write_slices(tmp_path_factory.mktemp("setup") / "slices.h5"))
+
+
+def ids(loader):
+    return [key for batch in loader for key in batch["id"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("acceleration", 8), ("center_fraction", 0.03), ("sigma", 0.1), ("sigma", 0.01001)]
+)
+def test_measurements_made_with_other_values_are_refused(data_file, name, value):
+    wanted = {"acceleration": 2, "center_fraction": CENTER, "sigma": SIGMA}
+    with pytest.raises(ValueError, match="was made with") as caught:
+        setup.build_physics(data_file, **(wanted | {name: value}))
+    message = str(caught.value)
+    assert f"made with {name} {wanted[name]:g}, the configuration asks for {name} {value:g}" in message
+    assert f"--{name.replace('_', '-')} {value:g}" in message
+    assert "python -m data_prep" in message
+
+
+def test_operator_has_the_mask_of_the_file(data_file):
+    physics = setup.build_physics(data_file, 2, CENTER, SIGMA)
+    assert physics.image_size == (16, 16)
+    assert int(physics.mask.sum()) == 8
+
+
+def test_split_keeps_the_fully_sampled_centre(data_file):
+    physics = setup.build_physics(data_file, 2, CENTER, SIGMA)
+    kept = setup.build_split(data_file, "lines", 0.6, True)
+    assert (kept.n_center, setup.build_split(data_file, "lines", 0.6, False).n_center) == (4, 1)
+    for seed in range(20):
+        m1 = kept(physics, 3, torch.Generator().manual_seed(seed))
+        assert (m1[..., 6:10] == 1).all()
+
+
+def test_unknown_choices_list_the_valid_ones(data_file, unchecked):
+    split = setup.build_split(data_file, "lines", 0.8, True)
+    with pytest.raises(ValueError, match="'ei'") as caught:
+        build_loss("ei", split)
+    assert all(method in str(caught.value) for method in METHODS)
+    with pytest.raises(ValueError, match="lines or samples"):
+        setup.build_split(data_file, "columns", 0.8, True)
+
+
+def test_seed_decides_the_initial_weights_and_all_global_numbers():
+    def draws(seed):
+        setup.seed_everything(seed)
+        return [unet(2, (4, 8)).Conv_1x1.weight.sum().item(), random.random(), float(np.random.rand())]  # noqa: NPY002
+
+    first, again, other = draws(0), draws(0), draws(1)
+    assert first == again
+    assert all(one != two for one, two in zip(first, other, strict=True))
+
+
+def test_learning_rate_may_be_text():
+    optimizer = setup.build_optimizer(torch.nn.Linear(1, 1), "1e-4", "1e-3")
+    assert (optimizer.param_groups[0]["lr"], optimizer.param_groups[0]["weight_decay"]) == (1e-4, 1e-3)
+
+
+def test_learning_rate_falls_after_its_milestones():
+    optimizer = setup.build_optimizer(torch.nn.Linear(1, 1), 1.0)
+    scheduler = setup.build_scheduler(optimizer, ["1", 3], "0.5")
+    rates = []
+    for _ in range(4):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    assert rates == [1.0, 0.5, 0.5, 0.25]
+
+
+def test_cpu_runs_the_plain_network_and_knobs_wrap_it():
+    plain = setup.build_reconstructor(unet(2, (4, 8)), D4(), "cpu", 2)
+    assert isinstance(plain, ReynoldsAveraging)
+    assert not any(isinstance(module, Accelerated) for module in plain.modules())
+    single = setup.build_reconstructor(unet(2, (4, 8)), None, "cpu", 2, amp=True, channels_last=False)
+    assert isinstance(single, MoDL)
+    assert isinstance(single.denoiser, Accelerated)
+    assert single.denoiser.autocast
+
+
+def test_only_es_reconstructs_from_split_measurements(data_file):
+    split = setup.build_split(data_file, "lines", 0.8, True)
+    given = [setup.build_inferer(method, split, 2, SIGMA, 0.5, D4(), False, 0).split_input for method in METHODS]
+    assert given == [method == "es" for method in METHODS]
+
+
+def test_training_order_is_that_of_seed_and_epoch_alone(data_file):
+    def orders(seed, epochs=(0, 1)):
+        loader = setup.build_loader(setup.build_dataset(data_file, "train"), 2, True, seed=seed)
+        torch.manual_seed(torch.seed() % 1000)
+        found = []
+        for epoch in epochs:
+            loader.sampler.set_epoch(epoch)
+            found.append(ids(loader))
+        return found
+
+    assert orders(0) == orders(0)
+    assert orders(0)[0] != orders(0)[1]
+    assert orders(0, (1,))[0] == orders(0)[1]  # resumed at epoch 1
+    assert orders(0) != orders(1)
+    assert sorted(orders(0)[0]) == [f"item{i}" for i in range(SPLITS["train"])]
+
+
+def test_workers_give_the_batches_of_none(data_file):
+    def batches(workers):
+        loader = setup.build_loader(setup.build_dataset(data_file, "train"), 3, True, workers, seed=1)
+        found = []
+        for epoch in (1, 2):
+            loader.sampler.set_epoch(epoch)
+            found += list(loader)
+        return found
+
+    alone, forked = batches(0), batches(2)
+    assert [batch["id"] for batch in alone] == [batch["id"] for batch in forked]
+    for one, other in zip(alone, forked, strict=True):
+        assert torch.equal(one["measurement"], other["measurement"])
+
+
+def test_evaluation_order_is_that_of_the_file(data_file):
+    loader = setup.build_loader(setup.build_dataset(data_file, "test"), 2, False)
+    assert ids(loader) == ["item6", "item7", "item8"]
+
+
+@pytest.mark.parametrize("world", [2, 5])
+def test_processes_share_the_items(data_file, monkeypatch, world):
+    monkeypatch.setattr(setup, "world_size", lambda: world)
+    train, test = [], []
+    for rank in range(world):
+        monkeypatch.setattr(setup, "rank", lambda rank=rank: rank)
+        train.append(ids(setup.build_loader(setup.build_dataset(data_file, "train"), 2, True, seed=0)))
+        test.append(ids(setup.build_loader(setup.build_dataset(data_file, "test"), 2, False)))
+    assert len({len(part) for part in train}) == 1  # as many steps each: no process waits for ever
+    assert {key for part in train for key in part} == {f"item{i}" for i in range(4)}
+    assert {key for part in test for key in part} == {"item6", "item7", "item8"}
+    assert all(test)  # a process without an item would leave the others waiting for its scores
+
+
+def test_cached_data_set_has_the_same_items(data_file):
+    plain, cached = (setup.build_dataset(data_file, "val", cache_device=device) for device in (None, "cpu"))
+    for one, other in zip(plain, cached, strict=True):
+        assert one["id"] == other["id"]
+        assert torch.equal(one["image"], other["image"])
+
+
+def test_training_data_set_without_image_never_opens_it(data_file):
+    assert "image" not in setup.build_dataset(data_file, "train", with_image=False)[0]
+    assert "image" not in setup.build_dataset(data_file, "train", False, "cpu")[0]
+
+
+def test_run_name_says_what_it_is():
+    assert setup.run_name("es", 8, 0) == "es-x8-seed0"
+    assert setup.run_name("supervised", 2.5, 3, "-evaluate") == "supervised-x2.5-seed3-evaluate"

@@ -1,0 +1,149 @@
+"""The training engine: stops on NaN by name, never looks at ground truth it does not need, draws its own numbers."""
+
+from contextlib import nullcontext
+from multiprocessing import active_children
+
+import pytest
+import torch
+from ignite.engine import Events
+from tiny import Parts, causes, write_slices
+
+from es_medical.engine import trainer as trainer_module
+
+
+@pytest.fixture(scope="module")
+def data_file(tmp_path_factory):
+    return write_slices(tmp_path_factory.mktemp("trainer") / "slices.h5")
+
+
+def weights(parts):
+    return torch.cat([p.detach().flatten() for p in parts.network.parameters()])
+
+
+def trained(data_file, **options):
+    parts = Parts(data_file, **options)
+    parts.trainer.run()
+    return parts
+
+
+def test_training_changes_the_weights_and_counts_epochs(data_file):
+    parts = Parts(data_file)
+    before = weights(parts)
+    parts.trainer.run()
+    assert not torch.equal(weights(parts), before)
+    assert (parts.trainer.state.epoch, parts.trainer.state.iteration) == (2, 4)
+    assert {"loss", "consistency", "prediction", "grad_norm"} == set(parts.trainer.state.output)
+    assert all(not value.requires_grad for value in parts.trainer.state.output.values())
+
+
+def test_same_seed_same_weights(data_file):
+    first, again, other = (weights(trained(data_file, seed=seed)) for seed in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+@pytest.mark.parametrize("row", [0, 3])
+def test_nan_slice_stops_with_the_names_of_the_batch_and_the_file(tmp_path, row):
+    data_file = write_slices(tmp_path / "broken.h5", poison={row: "measurement"})
+    parts = Parts(data_file)
+    with pytest.raises(FloatingPointError) as caught:
+        parts.trainer.run()
+    message = str(caught.value)
+    assert f"item{row}" in message
+    assert str(data_file) in message
+    assert "epoch 1" in message
+    assert parts.trainer.state.epoch == 1
+    assert weights(parts).isfinite().all()
+
+
+def test_nan_names_the_step_that_caused_it_though_it_is_seen_later(tmp_path):
+    """On a GPU the loss is looked at every few steps; the message is about the first bad one."""
+    parts = Parts(write_slices(tmp_path / "broken.h5", splits={"train": 6, "val": 1, "test": 1}, poison={2: "measurement"}))
+    parts.trainer.check_interval = 10
+    seen = []
+    parts.trainer.add_event_handler(Events.ITERATION_COMPLETED, lambda engine: seen.append(list(engine.state.batch["id"])))
+    with pytest.raises(FloatingPointError, match="not finite at iteration") as caught:
+        parts.trainer.run()
+    assert len(seen) == 3  # seen at the end of the epoch, before anything is saved
+    bad = next(i for i, batch in enumerate(seen) if "item2" in batch)
+    assert f"iteration {bad + 1} " in str(caught.value)
+    assert all(key in str(caught.value) for key in seen[bad])
+
+
+def test_nan_check_comes_before_handlers_that_save(tmp_path):
+    parts = Parts(write_slices(tmp_path / "broken.h5", poison={1: "measurement"}))
+    parts.trainer.check_interval = 10
+    saved = []
+    parts.trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: saved.append(1))
+    with pytest.raises(FloatingPointError):
+        parts.trainer.run()
+    assert not saved
+
+
+@pytest.mark.parametrize("method", ["es", "mc"])
+def test_training_without_ground_truth_never_reads_an_image(data_file, tmp_path, method):
+    everywhere = dict.fromkeys(range(9), "image")
+    poisoned = write_slices(tmp_path / "poisoned.h5", poison=everywhere)
+    absent = write_slices(tmp_path / "absent.h5", with_image=False)
+    expected = weights(trained(data_file, method=method))
+    assert torch.equal(weights(trained(poisoned, method=method)), expected)
+    assert torch.equal(weights(trained(absent, method=method)), expected)
+
+
+def test_supervised_training_needs_the_image(data_file, tmp_path):
+    with pytest.raises(FloatingPointError):  # it does read them
+        trained(write_slices(tmp_path / "poisoned.h5", poison=dict.fromkeys(range(9), "image")), method="supervised")
+    absent = write_slices(tmp_path / "absent.h5", with_image=False)
+    with pytest.raises(ValueError, match="needs ground truth") as caught:
+        trained(absent, method="supervised")
+    assert "KeyError" not in causes(caught.value)
+    assert set(trained(data_file, method="supervised").trainer.state.output) == {"loss", "supervised", "grad_norm"}
+
+
+def test_each_process_draws_its_own_numbers(data_file, monkeypatch):
+    draws = []
+    for rank in (0, 1, 0):
+        monkeypatch.setattr(trainer_module, "rank", lambda rank=rank: rank)
+        draws.append(torch.rand(4, generator=Parts(data_file).trainer.generator).tolist())
+    assert draws[0] != draws[1]
+    assert draws[0] == draws[2]
+
+
+def test_the_loss_draws_from_the_trainers_generator_alone(data_file):
+    first, again = Parts(data_file), Parts(data_file)
+    first.trainer.run()
+    again.trainer.add_event_handler(Events.ITERATION_STARTED, lambda: torch.rand(100))
+    again.trainer.run()
+    assert torch.equal(weights(first), weights(again))
+
+
+@pytest.mark.parametrize("poison", [{}, {1: "measurement"}])
+def test_worker_processes_end_with_the_training(tmp_path, poison):
+    parts = Parts(write_slices(tmp_path / "slices.h5", poison=poison), num_workers=2)
+    alive = []
+    parts.trainer.add_event_handler(Events.ITERATION_STARTED, lambda: alive.append(len(active_children())))
+    with pytest.raises(FloatingPointError) if poison else nullcontext():
+        parts.trainer.run()
+    assert alive[0] == 2
+    assert active_children() == []
+
+
+def test_training_may_go_on_after_it_ended(data_file):
+    parts = Parts(data_file, num_workers=2)
+    parts.trainer.run()
+    parts.trainer.state.max_epochs = 3
+    parts.trainer.run()
+    assert parts.trainer.state.epoch == 3
+
+
+def test_gradient_is_clipped(data_file):
+    parts = Parts(data_file, epochs=1)
+    parts.trainer.clip = 1e-3
+    norms = []
+    parts.trainer.add_event_handler(
+        Events.ITERATION_COMPLETED,
+        lambda: norms.append(torch.cat([p.grad.flatten() for p in parts.network.parameters()]).norm()),
+    )
+    parts.trainer.run()
+    assert all(norm <= 1e-3 * 1.001 for norm in norms)
+    assert parts.trainer.state.output["grad_norm"] > 1e-3
