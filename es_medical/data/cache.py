@@ -45,6 +45,7 @@ class CachedSlices(Dataset[dict[str, Any]]):
     def __init__(self, dataset: SliceDataset, device: torch.device | str) -> None:
         self.device = torch.device(device)
         self.header = dataset.header
+        self.path = dataset.path
         self.ids = dataset.ids
         self._reserve(dataset)
         self._rows = torch.from_numpy(dataset.rows)

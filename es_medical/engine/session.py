@@ -1,4 +1,4 @@
-"""A whole job: train, choose the best weights, test them, track everything."""
+"""Whole jobs: train, choose the best weights, test them, track everything."""
 
 import logging
 import time
@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import yaml
 from ignite.engine import Engine, Events
+from monai.engines import Workflow
 from torch import Tensor
 
 from es_medical.data import file_digest
@@ -27,24 +28,100 @@ STEPS = ("initialize", "run", "finalize")
 """Entries of a configuration that are done, and no knobs."""
 
 
-class Session:
-    """Runs a bundle: `train` (and test at its end) or `evaluate`. Only the first process tracks and writes.
+class Evaluation:
+    """Tests trained weights, in an MLflow run of its own. Only the first process tracks and writes.
 
     Args:
-        trainer: the training engine.
-        validator: scores the validation slices; its key metric chooses the best weights.
-        tester: scores the test slices with the best weights at the end.
-        checkpoints: where weights and states are kept.
+        tester: scores the test slices.
+        checkpoints: where the weights are.
         tracking_uri: MLflow's; None takes MLFLOW_TRACKING_URI, else sqlite:///mlflow.db in the working directory.
         experiment: name of the MLflow experiment.
         run_name: name of the run.
         tags: what the run is: method, operator, bundle, ...
         output_dir: folder for what is not sent to MLflow yet.
         data_file: the slice file, for the lineage.
+        window: values shown as black and white in pictures, in stored units.
+        error_max: value shown as white in spread and error pictures.
+    """
+
+    def __init__(
+        self,
+        tester: Evaluator,
+        checkpoints: Checkpoints,
+        tracking_uri: str | None,
+        experiment: str,
+        run_name: str,
+        tags: Mapping[str, Any],
+        output_dir: str,
+        data_file: str,
+        window: tuple[float, float] = (0.0, 1.0),
+        error_max: float = 0.2,
+    ) -> None:
+        self.tester, self.checkpoints = tester, checkpoints
+        self.tracking_uri, self.experiment, self.run_name = tracking_uri, experiment, run_name
+        self.tags = {name: str(value) for name, value in tags.items()}
+        self.output_dir, self.data_file = Path(output_dir), data_file
+        self.window, self.error_max = (float(window[0]), float(window[1])), float(error_max)
+
+    def run(self) -> None:
+        """Test the weights; print and log the table."""
+        with terminate_on_sigterm(), self._tracker(None) as tracker:
+            self._start(tracker, {"test": self.tester})
+            self._test(tracker)
+
+    def _tracker(self, run_id: str | None) -> Tracker:
+        spool = self.output_dir / "unsent"
+        return make_tracker(rank() == 0, self.tracking_uri, self.experiment, self.run_name, spool, run_id)
+
+    def _start(self, tracker: Tracker, engines: Mapping[str, Workflow], epoch: int = 0) -> None:
+        """Log what the run is made of; `engines` by the split that they work on."""
+        configuration = resolved_configuration()
+        knobs = {name: value for name, value in configuration.items() if not isinstance(value, dict) and name not in STEPS}
+        tracker.start(knobs, yaml.safe_dump(configuration, sort_keys=False), self.tags, epoch)
+        digest, name = file_digest(self.data_file) if rank() == 0 else "", Path(self.data_file).name
+        for context, engine in engines.items():
+            tracker.log_dataset(Path(self.data_file), f"{name}:{context}", context, digest, _size(engine))
+        sizes = ", ".join(f"{_size(engine)} {context} slices" for context, engine in engines.items())
+        logger.info("%s: %s of %s", self.run_name, sizes, self.data_file)
+
+    def _test(self, tracker: Tracker, iteration: int = 0) -> None:
+        epoch = self.checkpoints.load_best()
+        self.tester.run()
+        metrics, rows = self.tester.state.metrics, self.tester.rows
+        tracker.log_metrics({f"test/{name}": value for name, value in metrics.items()}, iteration)
+        tracker.log_table({name: [row[name] for row in rows] for name in rows[0]}, "test/cases.json")
+        table = summary_table(self.tags.get("method", "network"), metrics, len(rows))
+        tracker.log_table(table, "test/summary.json")
+        tracker.set_tags({"mlflow.note.content": markdown(table, epoch)})
+        for i, case in enumerate(self.tester.cases):
+            tracker.log_image(f"test/case{i}", self._picture(case), epoch)
+        tracker.log_model(self.checkpoints.network_def, torch.zeros(1, *self.tester.physics.img_size), step=epoch)
+        if rank() == 0:
+            print_summary(table, epoch, tracker.uri, self.experiment, self.checkpoints.folder)
+
+    def _picture(self, case: Case) -> Any:  # noqa: ANN401 - uint8 array
+        images = (case.zero_filled, case.reconstruction, case.spread, case.target)
+        return picture(*images, window=self.window, error_max=self.error_max)
+
+
+class Training(Evaluation):
+    """Trains, keeps the best weights and tests them, in one MLflow run. Only the first process tracks and writes.
+
+    Args:
+        trainer: the training engine.
+        validator: scores the validation slices; its key metric chooses the best weights.
+        tester: scores the test slices with the best weights at the end.
+        checkpoints: where weights and states are kept.
+        tracking_uri: see `Evaluation`, as for what follows.
+        experiment: name of the MLflow experiment.
+        run_name: name of the run.
+        tags: what the run is.
+        output_dir: folder for what is not sent to MLflow yet.
+        data_file: the slice file.
         val_interval: epochs between two validations (and pictures).
         log_interval: steps between two logged losses.
         resume: go on from the last checkpoint, in its MLflow run.
-        window: values shown as black and white in pictures, in stored units.
+        window: values shown as black and white in pictures.
         error_max: value shown as white in spread and error pictures.
     """
 
@@ -66,21 +143,25 @@ class Session:
         window: tuple[float, float] = (0.0, 1.0),
         error_max: float = 0.2,
     ) -> None:
-        self.trainer, self.validator, self.tester, self.checkpoints = trainer, validator, tester, checkpoints
-        self.tracking_uri, self.experiment, self.run_name = tracking_uri, experiment, run_name
-        self.tags = {name: str(value) for name, value in tags.items()}
-        self.output_dir, self.data_file, self.resume = Path(output_dir), data_file, resume
+        super().__init__(
+            tester, checkpoints, tracking_uri, experiment, run_name, tags, output_dir, data_file, window, error_max
+        )
+        self.trainer, self.validator, self.resume = trainer, validator, resume
         self.val_interval, self.log_interval = int(val_interval), int(log_interval)
-        self.window, self.error_max = (float(window[0]), float(window[1])), float(error_max)
         self._steps: list[dict[str, Tensor]] = []
         self._epoch_start = 0.0
 
-    def train(self) -> None:
-        """Train, keep the best weights by the validator's key metric, test them, print and log the table."""
+    def run(self) -> None:
+        """Train, keep the best weights by the validator's key metric, test them; print and log the table.
+
+        Raises:
+            FloatingPointError: a loss, or every validation score, was not finite.
+        """
         state = self.checkpoints.read_last() if self.resume else None
         with terminate_on_sigterm(), self._tracker(state["run_id"] if state else None) as tracker:
             epoch = state["epoch"] if state else 0
-            self._start(tracker, epoch)
+            self._start(tracker, {"train": self.trainer, "val": self.validator, "test": self.tester}, epoch)
+            logger.info("ground truth: %s in training, %s in the choice of weights", *self._uses_of_ground_truth())
             if state:
                 self.checkpoints.resume(state, self.trainer)
             else:
@@ -90,33 +171,13 @@ class Session:
                 self.trainer.run()
             else:
                 logger.info("epoch %d of %d is done already: nothing to train", epoch, self.trainer.state.max_epochs)
-            self._test(tracker)
+            if self.checkpoints.best_epoch == 0:
+                raise FloatingPointError("no epoch had a finite validation score: there are no weights to test")
+            self._test(tracker, self.trainer.state.iteration)
 
-    def evaluate(self) -> None:
-        """Test the best weights of an earlier training, in a run of its own."""
-        with terminate_on_sigterm(), self._tracker(None) as tracker:
-            self._start(tracker, 0)
-            self._test(tracker)
-
-    def _tracker(self, run_id: str | None) -> Tracker:
-        spool = self.output_dir / "unsent"
-        return make_tracker(rank() == 0, self.tracking_uri, self.experiment, self.run_name, spool, run_id)
-
-    def _start(self, tracker: Tracker, epoch: int) -> None:
-        configuration = resolved_configuration()
-        knobs = {name: value for name, value in configuration.items() if not isinstance(value, dict) and name not in STEPS}
-        tracker.start(knobs, yaml.safe_dump(configuration, sort_keys=False), self.tags, epoch)
-        digest, name = file_digest(self.data_file) if rank() == 0 else "", Path(self.data_file).name
-        for context, engine in (("train", self.trainer), ("val", self.validator), ("test", self.tester)):
-            tracker.log_dataset(Path(self.data_file), f"{name}:{context}", context, digest, _size(engine.data_loader))
-        logger.info(
-            "%s: %d training slices, %d validation, %d test; ground truth %s in training, %s in the choice of weights",
-            *(self.run_name, *(_size(engine.data_loader) for engine in (self.trainer, self.validator, self.tester))),
-            *("used" if self.trainer.loss.needs_image else "not used", self._choice()),
-        )
-
-    def _choice(self) -> str:
-        return "used" if self.validator.key_metric == "psnr" else "not used"
+    def _uses_of_ground_truth(self) -> tuple[str, str]:
+        uses = (self.trainer.loss.needs_image, self.validator.key_metric == "psnr")
+        return ("used" if uses[0] else "not used", "used" if uses[1] else "not used")
 
     def _attach(self, tracker: Tracker) -> None:
         on = self.trainer.add_event_handler
@@ -168,26 +229,7 @@ class Session:
         psnr = f"  psnr {metrics['psnr']:.2f} dB (zero-filled {metrics['zero_filled_psnr']:.2f})" if "psnr" in metrics else ""
         return f"  held-out {metrics['heldout']:.4f}{psnr}{'  best so far' if best else ''}"
 
-    def _picture(self, case: Case) -> Any:  # noqa: ANN401 - uint8 array
-        images = (case.zero_filled, case.reconstruction, case.spread, case.target)
-        return picture(*images, window=self.window, error_max=self.error_max)
 
-    def _test(self, tracker: Tracker) -> None:
-        epoch = self.checkpoints.load_best()
-        self.tester.run()
-        metrics, rows = self.tester.state.metrics, self.tester.rows
-        tracker.log_metrics({f"test/{name}": value for name, value in metrics.items()}, self.trainer.state.iteration)
-        tracker.log_table({name: [row[name] for row in rows] for name in rows[0]}, "test/cases.json")
-        table = summary_table(self.tags.get("method", "network"), metrics, len(rows))
-        tracker.log_table(table, "test/summary.json")
-        tracker.set_tags({"mlflow.note.content": markdown(table, epoch)})
-        for i, case in enumerate(self.tester.cases):
-            tracker.log_image(f"test/case{i}", self._picture(case), epoch)
-        tracker.log_model(self.checkpoints.network_def, torch.zeros(1, *self.trainer.physics.img_size), step=epoch)
-        if rank() == 0:
-            print_summary(table, epoch, tracker.uri, self.experiment, self.checkpoints.folder)
-
-
-def _size(loader: Any) -> int:  # noqa: ANN401 - MONAI calls it an iterable
-    """Number of slices of a loader, over all processes."""
-    return len(loader.dataset)
+def _size(engine: Workflow) -> int:
+    """Number of slices that an engine works on, over all processes."""
+    return len(engine.data_loader.dataset)  # type: ignore[union-attr, arg-type]

@@ -1,11 +1,9 @@
 """What a bundle's configuration builds: each factory takes plain knobs."""
 
 import math
-import random
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.optim import AdamW, Optimizer
@@ -20,13 +18,6 @@ from es_medical.networks import Accelerated, MoDL, ReynoldsAveraging
 from es_medical.physics import MRI
 from es_medical.physics.line_masks import line_counts
 from es_medical.splits import Split
-
-
-def seed_everything(seed: int) -> None:
-    """Seed Python, NumPy and torch, and so the initial weights; splits, noise and order have generators of their own."""
-    random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002 - the global state is what is seeded
-    torch.manual_seed(seed)
 
 
 def build_physics(
@@ -95,7 +86,13 @@ def build_reconstructor(
         amp: bfloat16 inside the denoiser; None is on for CUDA, off for the CPU.
         channels_last: memory format inside the denoiser; None as above.
         compiled: torch.compile the denoiser; None as above.
+
+    Raises:
+        ValueError: amp, channels_last or compiled is neither true, false nor None.
     """
+    for name, knob in (("amp", amp), ("channels_last", channels_last), ("compiled", compiled)):
+        if knob not in (None, True, False):
+            raise ValueError(f"{name} must be true, false or null, got {knob!r}")
     cuda = torch.device(device).type == "cuda"
     amp, channels_last, compiled = (cuda if knob is None else bool(knob) for knob in (amp, channels_last, compiled))
     if amp or channels_last or compiled:

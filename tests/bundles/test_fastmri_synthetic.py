@@ -283,7 +283,8 @@ def test_command_line_from_the_bundles_root(tmp_path, workflow_uri):
     options = [text for name, value in knobs.items() for text in (f"--{name}", str(value))]
     files = "['configs/train.yaml','configs/demo.yaml']"
     out = shell([*PYTHON, "-m", "monai.bundle", "run", "--config_file", files, *options], tmp_path)
-    assert "4 training slices, 2 validation, 3 test; ground truth not used in training, not used in the choice" in out
+    assert "4 train slices, 2 val slices, 3 test slices of demo.h5" in out
+    assert "ground truth: not used in training, not used in the choice" in out
     assert "epoch 1/1" in out
     assert "zero-filled" in out
     assert {"last.pt", "model.pt", "reconstructor.pt"} == names(tmp_path / "models")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiny import DEAD, causes, execute, workflow, write_slices
+from tiny import DEAD, SPLITS, causes, execute, workflow, write_slices
 
 from es_medical.data import file_digest
 from es_medical.engine.tracking import courier
@@ -174,6 +174,17 @@ def test_evaluation_repeats_the_test_of_the_training(finished, client, data_file
     assert "train/loss" not in newest.data.metrics
 
 
+def test_file_of_test_slices_alone_can_be_evaluated(finished, client, tmp_path, workflow_uri):
+    _, folder = finished
+    source = write_slices(tmp_path / "tests_only.h5", splits={"test": 2})
+    places = {"ckpt_dir": str(folder / "models"), "experiment": tmp_path.name}
+    execute(workflow(["train.yaml", "evaluate.yaml"], tmp_path, source, workflow_uri, **places))
+    (run,) = runs(client, tmp_path.name)
+    assert run.info.status == "FINISHED"
+    assert "test/psnr" in run.data.metrics
+    assert [one.tags[0].value for one in run.inputs.dataset_inputs] == ["test"]
+
+
 def test_final_table_is_printed_with_the_places(train, capsys, tmp_path):
     train(epochs=1)
     out = capsys.readouterr().out
@@ -302,6 +313,15 @@ def test_nan_fails_the_run_and_the_next_one_is_separate(train, client, tmp_path)
     first, second = runs(client, tmp_path.name)
     assert (first.info.status, second.info.status) == ("FAILED", "FINISHED")
     assert len(steps(client, second, "train/loss")) == 2
+
+
+def test_weights_of_an_earlier_training_never_stand_for_one_without_a_score(train, client, tmp_path):
+    train(epochs=1)
+    blind = write_slices(tmp_path / "broken.h5", poison=dict.fromkeys(range(SPLITS["train"], 6), "measurement"))
+    with pytest.raises(RuntimeError) as caught:
+        train(source=blind, epochs=1)
+    assert "no epoch had a finite validation score" in causes(caught.value)
+    assert runs(client, tmp_path.name)[1].info.status == "FAILED"
 
 
 def test_nan_in_a_later_epoch_leaves_the_best_weights_finite(train, client, tmp_path, monkeypatch):
