@@ -31,6 +31,7 @@ KNOBS: dict[str, Any] = {
     "val_interval": 1,
     "log_interval": 1,
     "n_cases": 1,
+    "key_metric": "heldout",
 }
 
 

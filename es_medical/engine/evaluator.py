@@ -42,7 +42,8 @@ class Evaluator(MonaiEvaluator):
         inferer: how it reconstructs.
         physics: the operator A.
         val_handlers: MONAI or Ignite handlers.
-        key_metric: name of the score that `score` returns, "heldout" (no ground truth used) or "psnr".
+        key_metric: name of the score that `score` returns: "heldout" (no ground truth used), "psnr", or "auto" for psnr
+            where there is ground truth and heldout where there is none.
         equiv_group: group of the EQUIV score, None leaves it out (it takes two more reconstructions).
         n_cases: number of slices kept as `cases`.
     """
@@ -55,15 +56,19 @@ class Evaluator(MonaiEvaluator):
         inferer: Inferer,
         physics: Operator,
         val_handlers: Sequence[Any] | None = None,
-        key_metric: str = "heldout",
+        key_metric: str = "auto",
         equiv_group: Group | None = None,
         n_cases: int = 0,
     ) -> None:
-        if key_metric not in ("heldout", "psnr"):
-            raise ValueError(f"key_metric must be heldout or psnr, got {key_metric!r}")
+        if key_metric not in ("auto", "heldout", "psnr"):
+            raise ValueError(f"key_metric must be auto, heldout or psnr, got {key_metric!r}")
+        has_image = "image" in val_data_loader.dataset[0]
+        if key_metric == "psnr" and not has_image:
+            raise ValueError("key_metric psnr needs ground truth, and these slices have no image: choose heldout")
         super().__init__(device=device, val_data_loader=val_data_loader, val_handlers=val_handlers, decollate=False)
         self.network, self.inferer, self.physics = network, inferer, physics
-        self.key_metric, self.equiv_group, self.n_cases = key_metric, equiv_group, n_cases
+        self.key_metric = ("psnr" if has_image else "heldout") if key_metric == "auto" else key_metric
+        self.equiv_group, self.n_cases = equiv_group, n_cases
         self.rows: list[dict[str, Any]] = []
         self.cases: list[Case] = []
         self.add_event_handler(Events.STARTED, self._clear)
@@ -72,8 +77,6 @@ class Evaluator(MonaiEvaluator):
     @property
     def score(self) -> float:
         """The key metric, larger is better: PSNR, or minus the held-out error."""
-        if self.key_metric not in self.state.metrics:
-            raise ValueError(f"no {self.key_metric} in {sorted(self.state.metrics)}: without ground truth choose by heldout")
         value = self.state.metrics[self.key_metric]
         return float(value if self.key_metric == "psnr" else -value)
 

@@ -162,6 +162,12 @@ class Training(Evaluation):
             epoch = state["epoch"] if state else 0
             self._start(tracker, {"train": self.trainer, "val": self.validator, "test": self.tester}, epoch)
             logger.info("ground truth: %s in training, %s in the choice of weights", *self._uses_of_ground_truth())
+            if self.validator.key_metric == "heldout" and not self.validator.inferer.split_input:
+                logger.warning(
+                    "the held-out error ranks networks that are trained on split measurements, as es is; %s is trained on "
+                    "whole ones: with ground truth choose the weights by --key_metric psnr",
+                    self.tags.get("method", "this method"),
+                )
             if state:
                 self.checkpoints.resume(state, self.trainer)
             else:
