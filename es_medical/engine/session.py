@@ -3,13 +3,16 @@
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import yaml
 from ignite.engine import Engine, Events
 from monai.engines import Workflow
+from numpy.typing import NDArray
 from torch import Tensor
 
 from es_medical.data import file_digest
@@ -28,12 +31,11 @@ STEPS = ("initialize", "run", "finalize")
 """Entries of a configuration that are done, and no knobs."""
 
 
-class Evaluation:
-    """Tests trained weights, in an MLflow run of its own. Only the first process tracks and writes.
+@dataclass(frozen=True)
+class Record:
+    """What is recorded of a job, and where.
 
-    Args:
-        tester: scores the test slices.
-        checkpoints: where the weights are.
+    Attributes:
         tracking_uri: MLflow's; None takes MLFLOW_TRACKING_URI, else sqlite:///mlflow.db in the working directory.
         experiment: name of the MLflow experiment.
         run_name: name of the run.
@@ -44,45 +46,62 @@ class Evaluation:
         error_max: value shown as white in spread and error pictures.
     """
 
-    def __init__(
-        self,
-        tester: Evaluator,
-        checkpoints: Checkpoints,
-        tracking_uri: str | None,
-        experiment: str,
-        run_name: str,
-        tags: Mapping[str, Any],
-        output_dir: str,
-        data_file: str,
-        window: tuple[float, float] = (0.0, 1.0),
-        error_max: float = 0.2,
-    ) -> None:
-        self.tester, self.checkpoints = tester, checkpoints
-        self.tracking_uri, self.experiment, self.run_name = tracking_uri, experiment, run_name
-        self.tags = {name: str(value) for name, value in tags.items()}
-        self.output_dir, self.data_file = Path(output_dir), data_file
-        self.window, self.error_max = (float(window[0]), float(window[1])), float(error_max)
+    tracking_uri: str | None
+    experiment: str
+    run_name: str
+    tags: Mapping[str, Any]
+    output_dir: str
+    data_file: str
+    window: tuple[float, float] = (0.0, 1.0)
+    error_max: float = 0.2
 
-    def run(self) -> None:
-        """Test the weights; print and log the table."""
-        with terminate_on_sigterm(), self._tracker(None) as tracker:
-            self._start(tracker, {"test": self.tester})
-            self._test(tracker)
+    @property
+    def method(self) -> str:
+        """The training method, by the tags."""
+        return str(self.tags.get("method", "network"))
 
-    def _tracker(self, run_id: str | None) -> Tracker:
-        spool = self.output_dir / "unsent"
+    def tracker(self, run_id: str | None = None) -> Tracker:
+        """Make the tracker of this process; only the first one tracks."""
+        spool = Path(self.output_dir) / "unsent"
         return make_tracker(rank() == 0, self.tracking_uri, self.experiment, self.run_name, spool, run_id)
 
-    def _start(self, tracker: Tracker, engines: Mapping[str, Workflow], epoch: int = 0) -> None:
+    def start(self, tracker: Tracker, engines: Mapping[str, Workflow], epoch: int = 0) -> None:
         """Log what the run is made of; `engines` by the split that they work on."""
         configuration = resolved_configuration()
         knobs = {name: value for name, value in configuration.items() if not isinstance(value, dict) and name not in STEPS}
-        tracker.start(knobs, yaml.safe_dump(configuration, sort_keys=False), self.tags, epoch)
-        digest, name = file_digest(self.data_file) if rank() == 0 else "", Path(self.data_file).name
+        tags = {name: str(value) for name, value in self.tags.items()}
+        tracker.start(knobs, yaml.safe_dump(configuration, sort_keys=False), tags, epoch)
+        path = Path(self.data_file)
+        digest = file_digest(path) if rank() == 0 else ""
         for context, engine in engines.items():
-            tracker.log_dataset(Path(self.data_file), f"{name}:{context}", context, digest, _size(engine))
+            tracker.log_dataset(path, f"{path.name}:{context}", context, digest, _size(engine))
         sizes = ", ".join(f"{_size(engine)} {context} slices" for context, engine in engines.items())
         logger.info("%s: %s of %s", self.run_name, sizes, self.data_file)
+
+    def picture(self, case: Case) -> NDArray[np.uint8]:
+        """Lay out one case: zero-filled | reconstruction | spread | target | error."""
+        images = (case.zero_filled, case.reconstruction, case.spread, case.target)
+        low, high = self.window
+        return picture(*images, window=(float(low), float(high)), error_max=float(self.error_max))
+
+
+class Evaluation:
+    """Tests trained weights, in an MLflow run of its own. Only the first process tracks and writes.
+
+    Args:
+        tester: scores the test slices.
+        checkpoints: where the weights are.
+        record: what is recorded of it, and where.
+    """
+
+    def __init__(self, tester: Evaluator, checkpoints: Checkpoints, record: Record) -> None:
+        self.tester, self.checkpoints, self.record = tester, checkpoints, record
+
+    def run(self) -> None:
+        """Test the weights; print and log the table."""
+        with terminate_on_sigterm(), self.record.tracker() as tracker:
+            self.record.start(tracker, {"test": self.tester})
+            self._test(tracker)
 
     def _test(self, tracker: Tracker, iteration: int = 0) -> None:
         epoch = self.checkpoints.load_best()
@@ -90,18 +109,14 @@ class Evaluation:
         metrics, rows = self.tester.state.metrics, self.tester.rows
         tracker.log_metrics({f"test/{name}": value for name, value in metrics.items()}, iteration)
         tracker.log_table({name: [row[name] for row in rows] for name in rows[0]}, "test/cases.json")
-        table = summary_table(self.tags.get("method", "network"), metrics, len(rows))
+        table = summary_table(self.record.method, metrics, len(rows))
         tracker.log_table(table, "test/summary.json")
         tracker.set_tags({"mlflow.note.content": markdown(table, epoch)})
         for i, case in enumerate(self.tester.cases):
-            tracker.log_image(f"test/case{i}", self._picture(case), epoch)
+            tracker.log_image(f"test/case{i}", self.record.picture(case), epoch)
         tracker.log_model(self.checkpoints.network_def, torch.zeros(1, *self.tester.physics.img_size), step=epoch)
         if rank() == 0:
-            print_summary(table, epoch, tracker.uri, self.experiment, self.checkpoints.folder)
-
-    def _picture(self, case: Case) -> Any:  # noqa: ANN401 - uint8 array
-        images = (case.zero_filled, case.reconstruction, case.spread, case.target)
-        return picture(*images, window=self.window, error_max=self.error_max)
+            print_summary(table, epoch, tracker.uri, self.record.experiment, self.checkpoints.folder)
 
 
 class Training(Evaluation):
@@ -112,17 +127,10 @@ class Training(Evaluation):
         validator: scores the validation slices; its key metric chooses the best weights.
         tester: scores the test slices with the best weights at the end.
         checkpoints: where weights and states are kept.
-        tracking_uri: see `Evaluation`, as for what follows.
-        experiment: name of the MLflow experiment.
-        run_name: name of the run.
-        tags: what the run is.
-        output_dir: folder for what is not sent to MLflow yet.
-        data_file: the slice file.
+        record: what is recorded of it, and where.
         val_interval: epochs between two validations (and pictures).
         log_interval: steps between two logged losses.
         resume: go on from the last checkpoint, in its MLflow run.
-        window: values shown as black and white in pictures.
-        error_max: value shown as white in spread and error pictures.
     """
 
     def __init__(
@@ -131,21 +139,12 @@ class Training(Evaluation):
         validator: Evaluator,
         tester: Evaluator,
         checkpoints: Checkpoints,
-        tracking_uri: str | None,
-        experiment: str,
-        run_name: str,
-        tags: Mapping[str, Any],
-        output_dir: str,
-        data_file: str,
+        record: Record,
         val_interval: int = 1,
         log_interval: int = 10,
         resume: bool = False,
-        window: tuple[float, float] = (0.0, 1.0),
-        error_max: float = 0.2,
     ) -> None:
-        super().__init__(
-            tester, checkpoints, tracking_uri, experiment, run_name, tags, output_dir, data_file, window, error_max
-        )
+        super().__init__(tester, checkpoints, record)
         self.trainer, self.validator, self.resume = trainer, validator, resume
         self.val_interval, self.log_interval = int(val_interval), int(log_interval)
         self._steps: list[dict[str, Tensor]] = []
@@ -158,15 +157,15 @@ class Training(Evaluation):
             FloatingPointError: a loss, or every validation score, was not finite.
         """
         state = self.checkpoints.read_last() if self.resume else None
-        with terminate_on_sigterm(), self._tracker(state["run_id"] if state else None) as tracker:
+        with terminate_on_sigterm(), self.record.tracker(state["run_id"] if state else None) as tracker:
             epoch = state["epoch"] if state else 0
-            self._start(tracker, {"train": self.trainer, "val": self.validator, "test": self.tester}, epoch)
+            self.record.start(tracker, {"train": self.trainer, "val": self.validator, "test": self.tester}, epoch)
             logger.info("ground truth: %s in training, %s in the choice of weights", *self._uses_of_ground_truth())
             if self.validator.key_metric == "heldout" and not self.validator.inferer.split_input:
                 logger.warning(
                     "the held-out error ranks networks that are trained on split measurements, as es is; %s is trained on "
                     "whole ones: with ground truth choose the weights by --key_metric psnr",
-                    self.tags.get("method", "this method"),
+                    self.record.method,
                 )
             if state:
                 self.checkpoints.resume(state, self.trainer)
@@ -231,7 +230,7 @@ class Training(Evaluation):
         means = {f"val/{name}": value for name, value in metrics.items() if not name.endswith("_sd")}
         tracker.log_metrics(means, self.trainer.state.iteration)
         for i, case in enumerate(self.validator.cases):
-            tracker.log_image(f"recon/case{i}", self._picture(case), epoch)
+            tracker.log_image(f"recon/case{i}", self.record.picture(case), epoch)
         psnr = f"  psnr {metrics['psnr']:.2f} dB (zero-filled {metrics['zero_filled_psnr']:.2f})" if "psnr" in metrics else ""
         return f"  held-out {metrics['heldout']:.4f}{psnr}{'  best so far' if best else ''}"
 
