@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from es_medical.metrics import MAX_DB
+
 
 def summary_table(method: str, metrics: Mapping[str, float], n: int) -> dict[str, list[str]]:
     """Make the summary of a test: rows zero-filled and the method, mean and standard deviation over n slices.
@@ -22,6 +24,8 @@ def summary_table(method: str, metrics: Mapping[str, float], n: int) -> dict[str
 def _cell(metrics: Mapping[str, float], name: str, kind: str) -> str:
     if name not in metrics:
         return "-"
+    if kind in ("psnr", "equiv") and metrics[name] >= MAX_DB:
+        return f"≥ {MAX_DB:g} (exact)"
     digits = 2 if kind in ("psnr", "equiv") else 4
     deviation = f" ± {metrics[f'{name}_sd']:.{digits}f}" if f"{name}_sd" in metrics else ""
     return f"{metrics[name]:.{digits}f}{deviation}"

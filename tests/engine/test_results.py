@@ -35,3 +35,8 @@ def test_printed_summary_says_where_everything_is(capsys):
     assert f"mlflow ui --backend-store-uri {uri} " in out  # in one piece, to be copied
     assert "experiment demo" in out
     assert "some/models" in out
+
+
+def test_exact_equivariance_is_no_number():
+    table = summary_table("es", METRICS | {"equiv": 100.0, "equiv_sd": 0.0}, 7)
+    assert table["EQUIV (dB)"] == ["-", "≥ 100 (exact)"]
