@@ -46,7 +46,6 @@ Out = Annotated[Path, typer.Argument(help="File to write (.h5 or .hdf5); a folde
 @app.callback()
 def main() -> None:
     """Turns raw images into one HDF5 file of slices for training and evaluation."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a stopped run, too, removes its temporary file
 
 
 @app.command()
@@ -161,4 +160,5 @@ def _stop(error: Exception) -> NoReturn:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a stopped run, too, removes its temporary file
     app(prog_name="python -m data_prep")

@@ -181,7 +181,8 @@ def run(job: Job, dry_run: bool, overwrite: bool) -> bool:
     sources, stray = find_sources(job.source, job.out)
     check_replaceable(job.out, overwrite)
     digests = list(_mapped(read_digest, sources, job, "digests"))
-    digest = provenance(job.pseudonyms, job.configuration(), digests)
+    unread = [outcome.cause for outcome in stray if outcome.status == "failed"]
+    digest = provenance(job.pseudonyms, job.configuration(), digests + unread)
     names = [source.name for source in sources] + [outcome.name for outcome in stray]
     earlier = None if overwrite else earlier_outcomes(job.out, digest, names, job.pseudonyms)
     if earlier is not None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from data_prep.ismrmrd import Encoding, parse_header
 from data_prep.manifest import PrepError, SkipError
+from data_prep.sampling import check_fully_sampled
 from data_prep.simulate import VolumeRange, crop_or_pad
 
 if TYPE_CHECKING:
@@ -110,14 +111,29 @@ def read_kspace(file: h5py.File, index: int) -> NDArray[np.complexfloating]:
     return k
 
 
-def _read(file: h5py.File, name: str, index: int) -> NDArray:
+def _read(file: h5py.File, name: str, index: int | None = None) -> NDArray:
+    what = name if index is None else f"{name} slice {index}"
     try:
-        x = file[name][index]
+        x = _dataset(file, name)[() if index is None else index]
     except OSError as error:
-        raise PrepError(f"{name} slice {index} cannot be read: damaged or truncated data") from error
+        raise PrepError(f"{what} cannot be read: damaged or truncated data") from error
     if not np.isfinite(x).all():
-        raise PrepError(f"{name} slice {index} holds NaN or infinite values")
+        raise PrepError(f"{what} holds NaN or infinite values")
     return x
+
+
+def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
+    """A dataset of numbers."""
+    data = file[name]
+    if not isinstance(data, h5py.Dataset):
+        members = f" of {', '.join(sorted(data)) or 'nothing'}" if isinstance(data, h5py.Group) else ""
+        raise PrepError(f"{name} is a {type(data).__name__.lower()}{members}, expected a dataset of numbers")
+    if data.dtype.names:
+        complex_fields = "; HDF5 stores complex numbers as fields r, i" if name == "kspace" else ""
+        raise PrepError(f"{name} has the fields {', '.join(data.dtype.names)}, expected plain numbers{complex_fields}")
+    if data.dtype.kind not in "biufc":
+        raise PrepError(f"{name} holds values of type {data.dtype}, expected numbers")
+    return data
 
 
 def magnitude(k: NDArray[np.complexfloating]) -> NDArray[np.floating]:
@@ -147,7 +163,7 @@ def inspect(path: Path, name: str, digest: str, wanted: Wanted) -> Volume:
     """Checks a file slice by slice and finds what will be taken from it; one slice is in memory at a time.
 
     Raises:
-        SkipError: an undersampled file without reconstruction; a slice file of es_medical.
+        SkipError: a mask with lines left out and no reconstruction; a slice file of es_medical.
         PrepError: anything else that keeps the file from being used.
     """
     with open_volume(path) as file:
@@ -159,17 +175,14 @@ def inspect(path: Path, name: str, digest: str, wanted: Wanted) -> Volume:
         size = _check_target(file, target, n, encoding)
         chosen = (n // 2,) if wanted.slices == "middle" else tuple(range(n))
         extremes = [_extremes(file, target, i, size) for i in range(n)]
-        if target not in RECONSTRUCTIONS:
-            _check_fully_sampled(file, n, encoding)
-        else:
-            for i in chosen:
-                read_kspace(file, i)  # NaN there is an error too
+        padding = _check_samples(file, target, n, chosen, encoding)
         subject = _patient(file) or digest
     varied = tuple(i for i in chosen if extremes[i][1] > extremes[i][0])
     if not varied:
         raise PrepError(f"every chosen slice is constant (slice {chosen[0]}: {extremes[chosen[0]][0]:g})")
     low, high = min(e[0] for e in extremes), max(e[1] for e in extremes)
-    note = f"{len(chosen) - len(varied)} constant slices left out" if len(varied) < len(chosen) else ""
+    left_out = f"{len(chosen) - len(varied)} constant slices left out" if len(varied) < len(chosen) else ""
+    note = "; ".join(part for part in (left_out, padding) if part)
     return Volume(path, name, digest, subject, target, varied, size, VolumeRange(low, high), encoding.spacing, note)
 
 
@@ -179,20 +192,32 @@ def _extremes(file: h5py.File, target: str, index: int, size: tuple[int, int]) -
 
 
 def _scalar(file: h5py.File, name: str) -> bytes | str:
-    value = file[name][()] if name in file and file[name].shape == () else ""
+    data = file.get(name)
+    value = data[()] if isinstance(data, h5py.Dataset) and data.shape == () else ""
     return value if isinstance(value, bytes | str) else ""
 
 
+def _shape(file: h5py.File, name: str) -> tuple[int, ...]:
+    return tuple(_dataset(file, name).shape or ())  # None: a dataset without data
+
+
 def _patient(file: h5py.File) -> str:
+    """The patient's identifier, or an empty string: 7, 7.0, "7", b"7" and arrays of one of them are the same patient."""
     value = file.attrs.get("patient_id", "")
-    return str(value.decode("utf-8", "replace") if isinstance(value, bytes) else value).strip()
+    if isinstance(value, np.ndarray | np.generic) and value.size == 1:
+        value = value.item()
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    if isinstance(value, h5py.Empty) or np.size(value) == 0 or (isinstance(value, float) and np.isnan(value)):
+        return ""
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
 
 
 def _check_kspace(file: h5py.File, coils: Coils) -> int:
     """Number of slices; the coil axis is told by the rank."""
     if "kspace" not in file:
         raise PrepError(f"no dataset kspace (found: {', '.join(sorted(file)) or 'nothing'})")
-    shape, ranks = file["kspace"].shape, {"single": 3, "multi": 4}
+    shape, ranks = _shape(file, "kspace"), {"single": 3, "multi": 4}
     if len(shape) != ranks[coils]:
         kind = {3: "single-coil", 4: "multi-coil"}.get(len(shape), f"rank {len(shape)}")
         other = "multi" if coils == "single" else "single"
@@ -210,7 +235,7 @@ def _target(file: h5py.File, wanted: Wanted) -> str:
             return key
     if wanted.target != "auto":
         raise PrepError(f"no dataset {keys[0]} (found: {', '.join(sorted(file))})")
-    if "mask" in file:
+    if "mask" in file and not (_read(file, "mask") == 1).all():
         raise SkipError("undersampled (stored mask, no reconstruction): no ground truth to simulate measurements from")
     return COMPUTED[wanted.coils]
 
@@ -219,27 +244,16 @@ def _check_target(file: h5py.File, target: str, n: int, encoding: Encoding) -> t
     """(H, W) of the target: its own, or for a computed one that of the header, or fastMRI's 320 x 320."""
     if target not in RECONSTRUCTIONS:
         return encoding.size or FASTMRI_SIZE
-    shape = file[target].shape
+    shape = _shape(file, target)
     if len(shape) != 3 or shape[0] != n or 0 in shape:
         raise PrepError(f"{target} has shape {shape}, expected (slices, rows, columns) with {n} slices as kspace")
     return int(shape[1]), int(shape[2])
 
 
-def _check_fully_sampled(file: h5py.File, n: int, encoding: Encoding) -> None:
-    """Refuses k-space with empty columns between measured ones: it was undersampled, whatever the file says.
-
-    Empty columns outside the encoding limits, or without a header at the two edges, are padding.
-    """
-    width = file["kspace"].shape[-1]
-    filled = np.zeros(width, bool)
-    for i in range(n):
-        filled |= (read_kspace(file, i) != 0).reshape(-1, width).any(0)
-    occupied = np.flatnonzero(filled)
-    if occupied.size == 0:
-        raise PrepError("kspace is zero everywhere")
-    start, stop = occupied[0], occupied[-1] + 1
-    if encoding.measured is not None:
-        start, stop = min(start, encoding.measured[0]), max(stop, min(encoding.measured[1], width))
-    empty = int((~filled[start:stop]).sum())
-    if empty:
-        raise PrepError(f"kspace is undersampled: {empty} of {stop - start} encoded columns are empty; refused as ground truth")
+def _check_samples(file: h5py.File, target: str, n: int, chosen: tuple[int, ...], encoding: Encoding) -> str:
+    """Refuses k-space with NaN, and a ground truth computed from undersampled k-space; a note on padding."""
+    if target not in RECONSTRUCTIONS:
+        return check_fully_sampled((read_kspace(file, i) for i in range(n)), encoding.measured)
+    for i in chosen:
+        read_kspace(file, i)
+    return ""

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from data_prep.fastmri import Job, Options, run
-from data_prep.manifest import PrepError, default_salt
+from data_prep.manifest import PrepError, Pseudonyms, default_salt
 from es_medical.data import read_header
 
 
@@ -20,6 +20,7 @@ def slice_file(
 
     A slice file is returned as it is. The slices of a fastMRI volume are all prepared into `output_dir` in the synthetic
     setting: k-space is simulated from its magnitude reconstruction, with the mask and noise given.
+    The file's name is a pseudonym of the source's.
 
     Args:
         source: HDF5 slice file, fastMRI volume, or a folder of volumes.
@@ -42,7 +43,8 @@ def slice_file(
     try:
         read_header(path)
     except (ValueError, OSError):
-        out = Path(output_dir) / f"{path.stem}_slices.h5"
+        pseudonym = Pseudonyms(default_salt(seed)).of("input", path.name)  # the name itself may be a patient's
+        out = Path(output_dir) / f"{pseudonym}_slices.h5"
         options = Options("all", acceleration, center_fraction, sigma, seed, train=1, test=0, val=0, mask_seed=mask_seed)
         if not run(Job(path, out, options, default_salt(seed), 1, None, Console()), dry_run=False, overwrite=False):
             raise PrepError(f"not every volume of {path} could be prepared: see the list above") from None

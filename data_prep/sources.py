@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +18,9 @@ class Source(NamedTuple):
 
 
 def find_sources(source: Path, out: Path) -> tuple[list[Source], list[Outcome]]:
-    """The .h5 and .hdf5 files below a folder (or the one file given), and the stray files beside them.
+    """The .h5 and .hdf5 files below a folder (or the one file given), and what else is there: stray files, broken links.
+
+    Links to folders are followed; each folder is looked at once.
 
     Raises:
         PrepError: nothing there, or OUT is the source itself.
@@ -27,14 +31,47 @@ def find_sources(source: Path, out: Path) -> tuple[list[Source], list[Outcome]]:
         if out.exists() and out.samefile(source):
             raise PrepError(f"output {out} is the source itself")
         return [Source(source, source.name)], []
-    ours = {out.resolve(), manifest_path(out).resolve()}
-    found = [Source(path, path.relative_to(source).as_posix()) for path in sorted(source.rglob("*"))]
-    files = [item for item in found if item.path.is_file() and item.path.resolve() not in ours]
-    wanted = [item for item in files if _is_hdf5_name(item.path)]
-    stray = [Outcome(item.name, "skipped", "not an .h5 file") for item in files if not _is_hdf5_name(item.path)]
+    ours = {os.path.realpath(out), os.path.realpath(manifest_path(out))}
+    found = sorted(_walk(source), key=lambda item: item.name)
+    checked = [item if isinstance(item, Outcome) else _check(item) for item in found]
+    wanted = [item for item in checked if isinstance(item, Source) and os.path.realpath(item.path) not in ours]
+    stray = [item for item in checked if isinstance(item, Outcome) and os.path.realpath(source / item.name) not in ours]
     if not wanted:
-        raise PrepError(f"no .h5 file below {source} ({len(stray)} other files)")
+        failures = "".join(f"; {item.name}: {item.cause}" for item in stray if item.status == "failed")
+        raise PrepError(f"no .h5 file below {source} ({len(stray)} others{failures})")
     return wanted, stray
+
+
+def _walk(source: Path) -> Iterator[Source | Outcome]:
+    """Everything below a folder but its folders, and of those the ones that need a word."""
+    entered, errors = {os.path.realpath(source)}, list[OSError]()
+    for top, folders, files in os.walk(source, onerror=errors.append, followlinks=True):
+        inside = sorted((Path(top) / name for name in folders), key=lambda path: (path.is_symlink(), path.name))
+        folders.clear()  # only those put back are entered
+        for path in inside:
+            name, real = path.relative_to(source).as_posix(), os.path.realpath(path)
+            if real in entered:  # a loop of links would never end
+                yield Outcome(name, "skipped", "folder already looked at under another name")
+                continue
+            entered.add(real)
+            folders.append(path.name)
+            if _is_hdf5_name(path):
+                yield Outcome(name, "skipped", "a folder, not an .h5 file")
+        yield from (Source(path, path.relative_to(source).as_posix()) for path in (Path(top) / name for name in files))
+    for error in errors:
+        name = Path(error.filename).relative_to(source).as_posix()
+        yield Outcome(name, "failed", f"folder cannot be read ({error.strerror})")
+
+
+def _check(item: Source) -> Source | Outcome:
+    if not _is_hdf5_name(item.path):
+        return Outcome(item.name, "skipped", "not an .h5 file")
+    try:
+        item.path.stat()
+    except OSError as error:
+        broken = item.path.is_symlink()
+        return Outcome(item.name, "failed", "broken link" if broken else f"cannot be read ({error.strerror})")
+    return item if item.path.is_file() else Outcome(item.name, "skipped", "not a regular file")
 
 
 def _is_hdf5_name(path: Path) -> bool:

@@ -53,8 +53,10 @@ class Inferer:
         whole_group: bool = False,
         seed: int = 0,
     ) -> None:
-        if n_samples < 1:
-            raise ValueError(f"n_samples must be at least 1, got {n_samples}")
+        if n_samples < 1 or n_samples != int(n_samples):
+            raise ValueError(f"n_samples must be a whole number, at least 1, got {n_samples}")
+        if not sigma >= 0 or not alpha > 0:
+            raise ValueError(f"sigma must be >= 0 and alpha > 0, got {sigma} and {alpha}")
         self.split, self.n_samples, self.sigma, self.alpha = split, n_samples, sigma, alpha
         self.group, self.split_input, self.whole_group, self.seed = group, split_input, whole_group, seed
 

@@ -162,6 +162,9 @@ def test_no_gradients_are_kept(network, y, physics):
     assert not modes()["random g"](network, y, physics, IDS).image.requires_grad
 
 
-def test_number_of_samples_must_be_positive():
-    with pytest.raises(ValueError, match="n_samples must be at least 1, got 0"):
-        Inferer(SPLIT, 0)
+def test_number_of_samples_must_be_positive(unchecked):
+    for n in (0, 2.5):
+        with pytest.raises(ValueError, match=f"n_samples must be a whole number, at least 1, got {n}"):
+            Inferer(SPLIT, n)
+    with pytest.raises(ValueError, match="sigma must be >= 0 and alpha > 0, got -1"):
+        Inferer(SPLIT, 1, sigma=-1.0)

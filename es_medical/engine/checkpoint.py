@@ -3,7 +3,9 @@
 import logging
 import os
 import random
+import uuid
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,7 @@ class Checkpoints:
         self.folder, self.network, self.network_def = Path(folder), network, network_def
         self.physics, self.inferer, self.scheduler = physics, inferer, scheduler
         self.best_score, self.best_epoch = float("-inf"), 0
+        self.key = gather([uuid.uuid4().hex])[0]  # of this training, to know its files from those of another one
 
     def save_best(self, score: float, epoch: int) -> bool:
         """Keep the weights of `epoch` if their score is the best so far; a score that is not finite never is."""
@@ -58,13 +61,19 @@ class Checkpoints:
             self.best_score, self.best_epoch = score, epoch
             if rank() == 0:
                 best = {"reconstructor": unwrapped(self.network).state_dict(), "epoch": epoch, "score": score}
-                best |= {"mask": self.physics.mask.cpu(), "settings": self.inferer.settings}
+                best |= {"mask": self.physics.mask.cpu(), "settings": self.inferer.settings, "key": self.key}
                 _write(best, self.folder / BEST)
                 _write(self.network_def.state_dict(), self.folder / MODEL)
         return better
 
-    def save_last(self, trainer: Trainer, run_id: str) -> None:
-        """Keep everything that `resume` needs; `run_id` is the MLflow run to go on with."""
+    def save_last(self, trainer: Trainer, run_id: str, identity: Mapping[str, str] | None = None) -> None:
+        """Keep everything that `resume` needs.
+
+        Args:
+            trainer: the trainer, between two epochs.
+            run_id: the MLflow run to go on with.
+            identity: what the training is, by name: method and key metric.
+        """
         states = gather([random_states(trainer.generator)])
         if rank() == 0:
             state = {
@@ -75,6 +84,9 @@ class Checkpoints:
                 "best": [self.best_score, self.best_epoch],
                 "run_id": run_id,
                 "random": states,
+                "key": self.key,
+                "identity": dict(identity or {}),
+                "mask": self.physics.mask.cpu(),
             }
             _write(state, self.folder / LAST)
 
@@ -93,19 +105,31 @@ class Checkpoints:
             )
         return state
 
-    def resume(self, state: dict[str, Any], trainer: Trainer) -> None:
+    def resume(self, state: dict[str, Any], trainer: Trainer, identity: Mapping[str, str] | None = None) -> None:
         """Put the trainer, network, optimiser, scheduler and random numbers where `state` left them.
 
         The numbers of the configuration hold from here on, changed or not: learning rate, milestones, weight decay, batch.
+        With another key metric the choice of the best weights starts again.
 
         Raises:
-            ValueError: the weights are of another network.
+            ValueError: the weights are of another network, method or sampling mask.
         """
+        before, now = state["identity"], dict(identity or {})
+        if before.get("method") != now.get("method") or not torch.equal(state["mask"], self.physics.mask.cpu()):
+            raise ValueError(
+                f"{self.folder / LAST} is of a training by method {before.get('method')} with its own sampling mask, this one "
+                f"is by {now.get('method')} with {int(self.physics.mask.sum())} measured entries: resume with the same method "
+                "and data, or train anew in another ckpt_dir"
+            )
         _load(self.network, state["reconstructor"], self.folder)
         configured = trainer.optimizer.state_dict()["param_groups"]
         trainer.optimizer.load_state_dict({"state": state["optimizer"]["state"], "param_groups": configured})
         self._replay_schedule(state["epoch"])
-        self.best_score, self.best_epoch = state["best"]
+        self.key = state["key"]
+        if before.get("key_metric") == now.get("key_metric"):
+            self.best_score, self.best_epoch = state["best"]
+        else:
+            logger.warning("key_metric was %s and is %s: the best weights are chosen anew", *_metrics(before, now))
         trainer.state.epoch, trainer.state.iteration = state["epoch"], state["epoch"] * trainer.state.epoch_length
         set_random_states(state["random"][rank()], trainer.generator)
         self._announce(state, trainer)
@@ -128,8 +152,14 @@ class Checkpoints:
             )
 
     def load_best(self) -> int:
-        """Load the best weights into the network and return their epoch; see `load_weights`."""
+        """Load the best weights into the network and return their epoch; see `load_weights`.
+
+        Raises:
+            RuntimeError: another training has overwritten the best weights of this one.
+        """
         wait()
+        if self.best_epoch > 0 and _read(self.folder / BEST, "they were there")["key"] != self.key:
+            raise RuntimeError(f"another training has written to {self.folder} meanwhile: give each its own ckpt_dir")
         return load_weights(self.folder, self.network, self.physics, self.inferer)
 
 
@@ -190,6 +220,10 @@ def set_random_states(states: dict[str, Any], generator: torch.Generator) -> Non
     np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002
     version, internal, gauss_next = states["python"]
     random.setstate((version, tuple(internal), gauss_next))
+
+
+def _metrics(*identities: Mapping[str, str]) -> list[str | None]:
+    return [identity.get("key_metric") for identity in identities]
 
 
 def _load(network: nn.Module, weights: dict[str, Any], folder: str | Path) -> None:

@@ -76,6 +76,8 @@ def as_typed(given: Mapping[str, Any], shipped: Mapping[str, Any]) -> dict[str, 
         if name not in shipped or not isinstance(text, str) or text.startswith(("$", "@", "%")):
             continue
         default = shipped[name]
+        while isinstance(default, str) and shipped.get(default.removeprefix("@")) is not None and default.startswith("@"):
+            default = shipped[default.removeprefix("@")]  # `assumed_sigma: "@sigma"` is a number as sigma is
         if isinstance(default, bool) or (default is None and text.lower() in TRUTH):
             typed[name] = _truth(name, text)
         elif isinstance(default, int | float):
@@ -95,6 +97,17 @@ def _number(name: str, text: str, default: float) -> float:
     except ValueError:
         raise ValueError(f"{name} must be a number like {default}, got {text!r}") from None
     return int(number) if isinstance(default, int) and number.is_integer() else number
+
+
+def whole(name: str, value: float) -> int:
+    """Return a knob as a whole number; raises ValueError when it is none, or below 1.
+
+    >>> whole("epochs", 80.0)
+    80
+    """
+    if value != int(value) or value < 1:
+        raise ValueError(f"{name} must be a whole number, at least 1, got {value}")
+    return int(value)
 
 
 def check_versions(metadata: Mapping[str, Any]) -> None:

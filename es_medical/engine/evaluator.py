@@ -1,5 +1,6 @@
 """The evaluation engine: reconstruct, score each slice, and keep a few cases to look at."""
 
+import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +16,8 @@ from es_medical.inferers import Inferer, Reconstruction
 from es_medical.metrics import equivariance, psnr, ssim
 from es_medical.metrics.image import SSIM_WINDOW
 from es_medical.physics import Operator
-from es_medical.randomness import item_generator
+
+logger = logging.getLogger(__name__)
 
 
 class Case(NamedTuple):
@@ -33,7 +35,8 @@ class Evaluator(MonaiEvaluator):
 
     Scores of each item are in `rows`: heldout always (a zero-filled image has 1: it predicts nothing that was held
     out), the scores of `image_scores` where there is ground truth, also of the zero-filled image as zero_filled_*, and
-    equiv in dB when asked for. The same seed gives the same numbers for any batch size and number of processes.
+    equiv in dB when asked for. A score that a slice does not have (the held-out error of a blank measurement) is left out
+    of the means, with a warning. The same seed gives the same numbers for any batch size and number of processes.
 
     Args:
         device: where it runs.
@@ -46,6 +49,9 @@ class Evaluator(MonaiEvaluator):
             where there is ground truth and heldout where there is none.
         equiv_group: group of the EQUIV score, None leaves it out (it takes two more reconstructions).
         n_cases: number of slices kept as `cases`.
+
+    Raises:
+        FloatingPointError: a measurement holds NaN or infinite values; the message names the slices.
     """
 
     def __init__(
@@ -84,6 +90,10 @@ class Evaluator(MonaiEvaluator):
     def _iteration(self, engine: Engine, batchdata: dict[str, Any]) -> Reconstruction:  # type: ignore[override]
         network = unwrapped(self.network).eval()
         y, ids = batchdata["measurement"].to(self.state.device), list(batchdata["id"])
+        bad = [one for one, finite in zip(ids, y.flatten(1).isfinite().all(1).tolist(), strict=True) if not finite]
+        if bad:
+            source = getattr(self.data_loader.dataset, "path", "the data set")  # type: ignore[union-attr]
+            raise FloatingPointError(f"measurements of {', '.join(bad)} in {source} hold NaN or infinite values")
         result = self.inferer(network, y, self.physics, ids)
         x = batchdata["image"].to(self.state.device) if "image" in batchdata else None
         self._score(result, y, x, ids, batchdata)
@@ -106,13 +116,12 @@ class Evaluator(MonaiEvaluator):
             self.rows.append({"id": item, "index": int(batch["index"][i])} | {n: v[i] for n, v in values.items()})
 
     def _equivariance(self, y: Tensor, ids: list[str]) -> Tensor:
-        generators = [item_generator(self.inferer.seed, one, "equiv") for one in ids]
         network = unwrapped(self.network)
 
         def reconstruct(y: Tensor, physics: Operator) -> Tensor:
             return self.inferer(network, y, physics, ids).image
 
-        return equivariance(reconstruct, y, self.physics, self.equiv_group, generators)  # type: ignore[arg-type]
+        return equivariance(reconstruct, y, self.physics, self.equiv_group)  # type: ignore[arg-type]
 
     @property
     def _shown(self) -> set[int]:
@@ -129,10 +138,19 @@ class Evaluator(MonaiEvaluator):
         self.rows = [{name: row[name] for name in common} for row in rows]
         names = [name for name in common if name not in ("id", "index")]
         values = torch.tensor([[row[name] for name in names] for row in self.rows], dtype=torch.float64)
-        self.state.metrics = dict(zip(names, values.mean(0).tolist(), strict=True))
-        if len(self.rows) > 1:
-            deviations = zip(names, values.std(0).tolist(), strict=True)
-            self.state.metrics |= {f"{name}_sd": deviation for name, deviation in deviations}
+        self.state.metrics = {}
+        for name, column in zip(names, values.T, strict=True):
+            self.state.metrics |= self._statistics(name, column)
+
+    def _statistics(self, name: str, column: Tensor) -> dict[str, float]:
+        """Mean and standard deviation of one score over the slices that have it; the others are named."""
+        finite = column.isfinite()
+        if not bool(finite.all()):
+            without = [row["id"] for row, has in zip(self.rows, finite.tolist(), strict=True) if not has]
+            logger.warning("%s is not finite for %d slices (%s): left out", name, len(without), ", ".join(without[:5]))
+        kept = column[finite]
+        mean = {name: float(kept.mean())}
+        return mean | ({f"{name}_sd": float(kept.std())} if len(kept) > 1 else {})
 
 
 def image_scores(x_hat: Tensor, x: Tensor, volume_range: Tensor) -> dict[str, Tensor]:

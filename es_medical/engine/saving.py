@@ -24,9 +24,10 @@ class SaveReconstructions:
     """Handler of an `Evaluator` that writes what it reconstructs.
 
     `reconstructions.h5`: `reconstruction` and `spread` (N, 2, H, W) in stored units, `id`, `subject`, `slice`, `scale`
-    (raw = stored * scale + offset) and `heldout` (N,). `<subject>_reconstruction.nii.gz` and `<subject>_spread.nii.gz`:
-    magnitudes in raw units (W, H, slices) with the pixel spacing of the source; the orientation of the patient is not in
-    a slice file, so x runs along the columns to the left and y along the rows to the back.
+    (raw = stored * scale + offset) and `heldout` (N,). `<subject>_reconstruction.nii.gz` and `<subject>_spread.nii.gz`
+    (a second volume of a subject: `<subject>_2_...`): magnitudes in raw units (W, H, slices) with the pixel spacing of the
+    source, every slice at its index in the volume, NaN where one is missing. Orientation and slice spacing are not in a
+    slice file: x runs along the columns to the right (as in the demo), y along the rows to the back, slices are 1 mm apart.
 
     Args:
         output_dir: folder for the files.
@@ -58,11 +59,14 @@ class SaveReconstructions:
             for name in ("id", "subject", "slice", "scale", "spacing"):
                 columns[name] = file[name][()][columns["row"]]
         self._write_hdf5(columns)
-        subjects = np.array([subject.decode() for subject in columns["subject"]])
-        for subject in np.unique(subjects):
-            chosen = np.flatnonzero(subjects == subject)
-            self._write_nifti(subject, {name: column[chosen] for name, column in columns.items()})
-        logger.info("%d slices of %d volumes reconstructed: see %s", len(rows), len(np.unique(subjects)), self.folder)
+        volumes = volume_names([one.decode() for one in columns["subject"]], columns["slice"].tolist())
+        for name in sorted(set(volumes)):
+            chosen = np.flatnonzero(np.array(volumes) == name)
+            self._write_nifti(name, {key: column[chosen] for key, column in columns.items()})
+        logger.info(
+            "%d slices of %d volumes reconstructed: see %s (NIfTI slices are 1 mm apart: slice files hold no slice spacing)",
+            *(len(rows), len(set(volumes)), self.folder),
+        )
 
     def _write_hdf5(self, columns: dict[str, Any]) -> None:
         target = self.folder / "reconstructions.h5"
@@ -72,17 +76,38 @@ class SaveReconstructions:
                 file[name] = column
         os.replace(temporary, target)  # noqa: PTH105 - the atomic rename
 
-    def _write_nifti(self, subject: str, columns: dict[str, Any]) -> None:
-        order = np.argsort(columns["slice"], kind="stable")
-        scale, offset = columns["scale"][order].T
+    def _write_nifti(self, volume_name: str, columns: dict[str, Any]) -> None:
+        scale, offset = (column[:, None, None] for column in columns["scale"].T)
+        positions = columns["slice"] - columns["slice"].min()
         row_spacing, column_spacing = np.nan_to_num(columns["spacing"][0], nan=1.0)
-        affine = np.diag([-column_spacing, -row_spacing, 1.0, 1.0])
+        affine = np.diag([column_spacing, -row_spacing, 1.0, 1.0])
         for name, shift in (("reconstruction", offset), ("spread", np.zeros_like(offset))):
-            volume = _magnitude(columns[name][order]) * scale[:, None, None] + shift[:, None, None]
-            target = self.folder / f"{subject}_{name}.nii.gz"
+            values = _magnitude(columns[name]) * scale + shift
+            volume = np.full((positions.max() + 1, *values.shape[1:]), np.nan, np.float32)
+            volume[positions] = values
+            target = self.folder / f"{volume_name}_{name}.nii.gz"
             temporary = target.with_name(f".partial_{target.name}")
-            nib.save(nib.Nifti1Image(volume.astype(np.float32).transpose(2, 1, 0), affine), temporary)
+            nib.save(nib.Nifti1Image(volume.transpose(2, 1, 0), affine), temporary)
             os.replace(temporary, target)  # noqa: PTH105
+
+
+def volume_names(subjects: list[str], slices: list[int]) -> list[str]:
+    """Name the volume of each slice: its subject, and a number from the second volume of a subject on.
+
+    Another volume of a subject begins where an index comes again.
+
+    >>> volume_names(["a", "a", "b", "a", "a"], [3, 4, 3, 3, 4])
+    ['a', 'a', 'b', 'a_2', 'a_2']
+    """
+    counts: dict[str, int] = {}
+    seen: dict[str, set[int]] = {}
+    names = []
+    for subject, index in zip(subjects, slices, strict=True):
+        if subject not in seen or index in seen[subject]:
+            counts[subject], seen[subject] = counts.get(subject, 0) + 1, set()
+        seen[subject].add(index)
+        names.append(subject if counts[subject] == 1 else f"{subject}_{counts[subject]}")
+    return names
 
 
 def _magnitude(images: Array) -> Array:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from es_medical.data import file_digest
 from es_medical.engine.checkpoint import Checkpoints
-from es_medical.engine.config import resolved_configuration
+from es_medical.engine.config import resolved_configuration, whole
 from es_medical.engine.distributed import rank
 from es_medical.engine.evaluator import Case, Evaluator
 from es_medical.engine.pictures import picture
@@ -146,7 +146,7 @@ class Training(Evaluation):
     ) -> None:
         super().__init__(tester, checkpoints, record)
         self.trainer, self.validator, self.resume = trainer, validator, resume
-        self.val_interval, self.log_interval = int(val_interval), int(log_interval)
+        self.val_interval, self.log_interval = whole("val_interval", val_interval), whole("log_interval", log_interval)
         self._steps: list[dict[str, Tensor]] = []
         self._epoch_start = 0.0
 
@@ -168,7 +168,7 @@ class Training(Evaluation):
                     self.record.method,
                 )
             if state:
-                self.checkpoints.resume(state, self.trainer)
+                self.checkpoints.resume(state, self.trainer, self._identity)
             else:
                 logger.info("before training%s", self._validate(0, tracker))
             self._attach(tracker)
@@ -179,6 +179,10 @@ class Training(Evaluation):
             if self.checkpoints.best_epoch == 0:
                 raise FloatingPointError("no epoch had a finite validation score: there are no weights to test")
             self._test(tracker, self.trainer.state.iteration)
+
+    @property
+    def _identity(self) -> dict[str, str]:
+        return {"method": self.record.method, "key_metric": self.validator.key_metric}
 
     def _uses_of_ground_truth(self) -> tuple[str, str]:
         uses = (self.trainer.loss.needs_image, self.validator.key_metric == "psnr")
@@ -220,7 +224,7 @@ class Training(Evaluation):
         line = f"epoch {epoch}/{engine.state.max_epochs}  loss {loss:.5f}  {seconds:.1f} s"
         if epoch % self.val_interval == 0 or epoch == engine.state.max_epochs:
             line += self._validate(epoch, tracker)
-        self.checkpoints.save_last(self.trainer, tracker.resume_id)
+        self.checkpoints.save_last(self.trainer, tracker.resume_id, self._identity)
         logger.info(line)
 
     def _validate(self, epoch: int, tracker: Tracker) -> str:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
+from es_medical.engine.config import whole
 from es_medical.engine.distributed import rank
 from es_medical.engine.step import training_step
 from es_medical.losses import Loss
@@ -55,9 +56,11 @@ class Trainer(SupervisedTrainer):
         seed: int = 0,
         check_interval: int = 10,
     ) -> None:
+        if clip is not None and not clip > 0:
+            raise ValueError(f"clip must be positive, or null for no limit, got {clip}")
         super().__init__(
             device=device,
-            max_epochs=int(max_epochs),
+            max_epochs=whole("epochs", max_epochs),
             train_data_loader=train_data_loader,
             network=network,
             optimizer=optimizer,

@@ -40,6 +40,8 @@ class EquivariantSplitting:
     ) -> None:
         if alpha <= 0 or consistency_weight < 0:
             raise ValueError(f"alpha must be > 0 and consistency_weight >= 0, got {alpha} and {consistency_weight}")
+        if not isinstance(sigma, Tensor) and not sigma >= 0:
+            raise ValueError(f"sigma must be >= 0, got {sigma}")
         self.split, self.sigma, self.alpha = split, sigma, alpha
         self.consistency_weight, self.group = consistency_weight, group
 

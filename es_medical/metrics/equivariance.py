@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 
+import torch
+
 from es_medical.groups import Group
 from es_medical.metrics.image import decibel
 from es_medical.physics.base import Operator
 from es_medical.physics.virtual import VirtualPhysics
-from es_medical.randomness import uniform
-from es_medical.types import Generator, Image, Measurement, PerItem
+from es_medical.types import Image, Measurement, PerItem
 
 
 def equivariance(
@@ -15,27 +16,26 @@ def equivariance(
     y: Measurement,
     physics: Operator,
     group: Group,
-    generator: Generator | None,
     data_range: float = 1.0,
 ) -> PerItem:
     """EQUIV = -10 log10 E_g mean |f(y, A T_g) - T_g^-1 f(y, A)|^2 of each item (appendix "Metrics").
 
-    The identity has no error, so E_g is estimated by (|G| - 1) / |G| times the error of one random g other than it.
+    E_g is the exact mean over the group; the identity, whose error is zero, takes no reconstruction.
 
     Args:
         reconstruct: f, from (y, physics) to images (B, C, H, W).
         y: measurements (B, ...).
         physics: their operator A.
-        group: the group of the reconstructor.
-        generator: source of g, one for the batch or one for each item.
+        group: the group of the reconstructor; f is called once for each element.
         data_range: peak value of the images; the paper's are normalised to [0, 1].
 
     Returns:
         Decibels (B,), at most `es_medical.metrics.image.MAX_DB`, which stands for exact equivariance.
     """
-    others = group.elements()[1:].to(y.device)
-    g = others[(len(others) * uniform((len(y),), generator, y.device)).long()]
-    moved = reconstruct(y, VirtualPhysics(physics, group, g))
-    difference = moved - group.inverse(reconstruct(y, physics), g)
-    share = (group.order - 1) / group.order
-    return decibel(share * difference.square().flatten(1).mean(1) / data_range**2)
+    x_hat = reconstruct(y, physics)
+    errors = []
+    for element in group.elements()[1:].to(y.device):
+        g = element.expand(len(y), *element.shape)
+        difference = reconstruct(y, VirtualPhysics(physics, group, g)) - group.inverse(x_hat, g)
+        errors.append(difference.square().flatten(1).mean(1))
+    return decibel(torch.stack(errors).sum(0) / group.order / data_range**2)

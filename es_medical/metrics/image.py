@@ -37,13 +37,14 @@ def psnr(x_hat: Image, x: Image, data_range: float | Tensor, complex_valued: boo
     """
     peak = _check(x_hat, x, data_range)
     error = x_hat - x if complex_valued else magnitude(x_hat) - magnitude(x)
-    return decibel(error.square().flatten(1).mean(1) / peak.square())
+    relative = error.flatten(1) / peak.view(-1, 1)  # before squaring: k-space units of 1e-25 have no square in float32
+    return decibel(relative.square().mean(1))
 
 
 def volume_psnr(x_hat: Image, x: Image) -> float:
     """PSNR of a whole volume, slices as the batch: 10 log10(max(x)^2 / MSE over all slices), fastMRI's definition, in dB."""
     peak = _check(x_hat, x, float(magnitude(x).max()))
-    return float(decibel((magnitude(x_hat) - magnitude(x)).square().mean() / peak.max().square()))
+    return float(decibel(((magnitude(x_hat) - magnitude(x)) / peak).square().mean()))
 
 
 def ssim(x_hat: Image, x: Image, data_range: float | Tensor) -> PerItem:
@@ -77,6 +78,8 @@ def _check(x_hat: Image, x: Image, data_range: float | Tensor) -> Tensor:
     if x_hat.shape != x.shape:
         raise ValueError(f"reconstruction {tuple(x_hat.shape)} and ground truth {tuple(x.shape)} differ in shape")
     peak = torch.as_tensor(data_range, dtype=x.dtype, device=x.device)
+    if peak.ndim and peak.shape != (len(x),):
+        raise ValueError(f"data_range of shape {tuple(peak.shape)} for {len(x)} images: give one number, or one for each")
     if not bool((peak > 0).all()):
         raise ValueError(f"data_range must be positive, got {peak.min():g}: an image of zeros has no PSNR or SSIM")
     return peak

@@ -31,11 +31,13 @@ class MRI(Operator):
         self.register_buffer("mask", sampling_mask(mask, size))
 
     def A(self, x: Image) -> KSpace:
-        """M F x: image (B, 2, H, W) to k-space (B, 2, H, W)."""
+        """M F x: image (B, 2, H, W) to k-space (B, 2, H, W). Raises ValueError for images of another size."""
+        self._check(x)
         return self.mask * fft2c(x)
 
     def A_adjoint(self, y: KSpace) -> Image:
-        """F^T M y, the zero-filled image (B, 2, H, W)."""
+        """F^T M y, the zero-filled image (B, 2, H, W). Raises ValueError for k-space of another size."""
+        self._check(y)
         return ifft2c(self.mask * y)
 
     def A_dagger(self, y: KSpace) -> Image:
@@ -43,13 +45,18 @@ class MRI(Operator):
         return self.A_adjoint(y)
 
     def A_adjoint_A(self, x: Image) -> Image:
-        """F^T M F x, a projection."""
+        """F^T M F x, a projection. Raises ValueError for images of another size."""
+        self._check(x)
         return filter_kspace(x, self.mask)
 
     def prox_l2(self, z: Image, y: KSpace, gamma: float | Tensor) -> Image:
         """argmin_x gamma/2 |A x - y|^2 + 1/2 |x - z|^2 = z + gamma / (1 + gamma) (A^T y - A^T A z), gamma a number or (B,)."""
         gamma = per_item(gamma, z)
         return z + gamma / (1 + gamma) * (self.A_adjoint(y) - self.A_adjoint_A(z))
+
+    def _check(self, x: Tensor) -> None:
+        if tuple(x.shape[-2:]) != self.image_size:
+            raise ValueError(f"this operator takes (B, 2, {self.image_size[0]}, {self.image_size[1]}), got {tuple(x.shape)}")
 
     def masked(self, m: Mask) -> "MRI":
         """Return M1 M F for a mask m of any shape that the constructor takes."""

@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 
 import h5py
 import numpy as np
@@ -78,9 +80,48 @@ def test_stray_files_are_listed_and_ignored(tmp_path, folder, prep):
     assert "done 4 · skipped 4 · failed 0" in result.stdout
 
 
+def test_what_is_no_readable_file_is_listed(tmp_path, folder, prep, monkeypatch):
+    (folder / "gone.h5").symlink_to(tmp_path / "nowhere.h5")
+    (folder / "loop.h5").symlink_to("loop.h5")
+    (folder / "dir.h5").mkdir()
+    (folder / "closed").mkdir()
+    scandir = os.scandir
+
+    def refuse(path):
+        if str(path).endswith("closed"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    result = prep("fastmri", folder, tmp_path / "out.h5")
+    assert result.exit_code == 1
+    assert "done 4 · skipped 1 · failed 3" in result.stdout
+    causes = {"gone.h5": "broken link", "loop.h5": "broken link", "dir.h5": "a folder", "closed": "Permission denied"}
+    for name, cause in causes.items():
+        assert any(name in line and cause in line for line in result.stdout.splitlines())
+
+
+def test_new_broken_link_is_told_by_a_run_that_would_be_up_to_date(tmp_path, folder, prep):
+    prep("fastmri", folder, tmp_path / "out.h5")
+    (folder / "gone.h5").symlink_to(tmp_path / "nowhere.h5")
+    result = prep("fastmri", folder, tmp_path / "out.h5")
+    assert result.exit_code == 1
+    assert "broken link" in result.stdout
+
+
+def test_linked_folders_are_followed_once(tmp_path, folder, make_volume, prep):
+    make_volume(tmp_path / "elsewhere" / "linked.h5", seed=9)
+    (folder / "link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "back").symlink_to(folder)
+    result = prep("fastmri", folder, tmp_path / "out.h5")
+    assert result.exit_code == 0
+    assert "done 5 · skipped 1 · failed 0" in result.stdout
+    assert "already looked at under another name" in result.stdout
+
+
 # A4: undersampled file without reconstruction
 def test_undersampled_file_is_never_taken_for_ground_truth(tmp_path, folder, make_volume, prep):
-    make_volume(folder / "challenge.h5", seed=9, keys=(), mask=np.ones(48, np.uint8))
+    make_volume(folder / "challenge.h5", seed=9, keys=(), mask=np.arange(48) % 2)
     with h5py.File(make_volume(folder / "no_mask.h5", seed=8, keys=()), "r+") as file:
         file["kspace"][..., 10:14] = 0
     result = prep("fastmri", folder, tmp_path / "out.h5")
@@ -231,6 +272,15 @@ def test_computed_target_equals_the_stored_reconstruction(tmp_path, make_volume,
 
 
 # A19: split by subject
+def test_a_patient_is_one_subject_however_the_number_is_stored(tmp_path, make_volume, prep):
+    numbers = ("7", b"7", 7, 7.0, np.int64(7), np.float32(7), np.array([7]), np.array([7.0]), np.array([b"7"]), "7 ")
+    for i, number in enumerate(numbers):
+        make_volume(tmp_path / "raw" / f"{i}.h5", seed=i, patient=number)
+    make_volume(tmp_path / "raw" / "other.h5", seed=99, patient="8")
+    assert prep("fastmri", tmp_path / "raw", tmp_path / "out.h5").exit_code == 0
+    assert len(set.union(*subjects_by_split(tmp_path / "out.h5").values())) == 2
+
+
 def test_volumes_of_a_patient_stay_on_one_side(tmp_path, make_volume, prep):
     for i in range(12):
         make_volume(tmp_path / "raw" / f"{i}.h5", seed=i, patient=f"patient {i // 2}")
@@ -280,6 +330,14 @@ def test_empty_or_missing_folder_is_an_error_with_the_searched_path(tmp_path, pr
 @pytest.mark.parametrize(
     ("change", "cause"),
     [
+        (lambda f: (f.__delitem__("kspace"), f.create_group("kspace/0")),
+         "kspace is a group of 0, expected a dataset of numbers"),
+        (lambda f: (f.__delitem__("kspace"), f.create_dataset("kspace", (3, 64, 48), [("real", "f4"), ("imag", "f4")])),
+         "kspace has the fields real, imag, expected plain numbers; HDF5 stores complex numbers as fields r, i"),
+        (lambda f: (f.__delitem__("kspace"), f.create_dataset("kspace", data=h5py.Empty("c8"))),
+         "is rank 0, expected single-coil"),
+        (lambda f: (f.__delitem__("reconstruction_esc"), f.create_group("reconstruction_esc")),
+         "reconstruction_esc is a group of nothing, expected a dataset of numbers"),
         (lambda f: f.__delitem__("kspace"), "no dataset kspace (found: ismrmrd_header, reconstruction_esc)"),
         (lambda f: f["reconstruction_esc"].__setitem__(..., 0), "every chosen slice is constant (slice 1: 0)"),
         (lambda f: f["reconstruction_esc"].__setitem__((0, 0, 0), -1), "negative values (down to -1)"),

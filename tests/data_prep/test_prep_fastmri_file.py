@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from data_prep.fastmri_file import Wanted, inspect, magnitude, open_volume, read_kspace
-from data_prep.manifest import PrepError
+from data_prep.manifest import PrepError, SkipError
 
 
 def test_kspace_keeps_its_phase(tmp_path):
@@ -34,7 +34,22 @@ def test_empty_edge_columns_are_padding_and_empty_columns_inside_the_limits_are_
             with pytest.raises(PrepError, match="5 of 48 encoded columns are empty"):
                 inspect(path, "a", "d", wanted)
         else:
-            assert inspect(path, "a", "d", wanted).target == "ifft(kspace)"
+            volume = inspect(path, "a", "d", wanted)
+            assert volume.target == "ifft(kspace)"
+            assert volume.note == "5 empty edge columns taken as padding"
+
+
+def test_mask_of_ones_is_fully_sampled_subject_to_the_check(tmp_path, make_volume):
+    path = make_volume(tmp_path / "a.h5", keys=(), mask=np.ones(48, np.uint8))
+    assert inspect(path, "a", "d", Wanted()).target == "ifft(kspace)"
+    with h5py.File(path, "r+") as file:
+        file["kspace"][..., 10:14] = 0
+    with pytest.raises(PrepError, match="4 of 48 encoded columns are empty"):
+        inspect(path, "a", "d", Wanted())
+    with h5py.File(path, "r+") as file:
+        file["mask"][10:14] = 0
+    with pytest.raises(SkipError, match="stored mask"):
+        inspect(path, "a", "d", Wanted())
 
 
 def test_constant_slices_are_left_out_with_a_note(tmp_path, make_volume):

@@ -9,7 +9,7 @@ import pytest
 from tiny import CENTER, SIGMA, execute, workflow, write_slices
 
 from data_prep.inference import slice_file
-from data_prep.manifest import PrepError
+from data_prep.manifest import PrepError, Pseudonyms, default_salt
 from es_medical.data import read_header
 
 KNOBS = (2.0, CENTER, SIGMA)
@@ -47,6 +47,16 @@ def test_second_time_nothing_is_done_and_other_noise_is_made_anew(tmp_path, make
     assert Path(made).stat().st_ino == first
     assert slice_file(path, out, 2.0, CENTER, 0.1) == made
     assert read_header(made).sigma == 0.1
+
+
+def test_name_of_the_input_stays_outside(tmp_path, make_volume):
+    path, out = make_volume(tmp_path / "in" / "SECRETNAME.h5"), tmp_path / "out"
+    made = slice_file(str(path), str(out), *KNOBS)
+    assert Path(made) == out / f"{Pseudonyms(default_salt(0)).of('input', 'SECRETNAME.h5')}_slices.h5"
+    assert len(list(out.iterdir())) == 2
+    for file in out.iterdir():
+        assert "SECRET" not in file.name
+        assert b"SECRET" not in file.read_bytes()
 
 
 def test_folder_of_volumes(tmp_path, make_volume):

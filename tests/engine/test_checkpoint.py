@@ -273,3 +273,35 @@ def test_random_states_come_back(tmp_path):
     draw()
     set_random_states(torch.load(tmp_path / "states.pt", weights_only=True), generator)
     assert draw() == first
+
+
+def test_another_method_or_mask_is_not_resumed(data_file, tmp_path):
+    parts = Parts(data_file)
+    checkpoints = parts.checkpoints(tmp_path)
+    checkpoints.save_last(parts.trainer, "run", {"method": "es", "key_metric": "heldout"})
+    state = checkpoints.read_last()
+    with pytest.raises(ValueError, match="by method es .* this one is by supervised"):
+        checkpoints.resume(state, parts.trainer, {"method": "supervised", "key_metric": "heldout"})
+    other = Parts(write_slices(tmp_path / "other.h5", mask_seed=3))
+    with pytest.raises(ValueError, match="resume with the same method and data"):
+        other.checkpoints(tmp_path).resume(state, other.trainer, {"method": "es", "key_metric": "heldout"})
+
+
+def test_another_key_metric_chooses_the_best_anew(data_file, tmp_path):
+    """A score in decibels must never be compared with a held-out error."""
+    parts = Parts(data_file)
+    checkpoints = parts.checkpoints(tmp_path)
+    checkpoints.save_best(18.4, 2)
+    checkpoints.save_last(parts.trainer, "run", {"method": "es", "key_metric": "psnr"})
+    later = parts.checkpoints(tmp_path)
+    later.resume(later.read_last(), parts.trainer, {"method": "es", "key_metric": "heldout"})
+    assert later.save_best(-0.9, 3)
+
+
+def test_weights_of_another_training_in_the_same_folder_are_refused(data_file, tmp_path):
+    first, second = (Parts(data_file).checkpoints(tmp_path) for _ in range(2))
+    first.save_best(1.0, 1)
+    second.save_best(0.5, 1)
+    with pytest.raises(RuntimeError, match="another training has written to .* its own ckpt_dir"):
+        first.load_best()
+    assert second.load_best() == 1

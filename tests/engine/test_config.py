@@ -183,3 +183,7 @@ def test_outside_a_bundle_it_says_so():
 
 def test_device_is_one_that_torch_knows(configure):
     assert configure().get_parsed_content("device") in (torch.device("cpu"), torch.device("cuda", 0))
+
+
+def test_reference_to_a_number_is_a_number():
+    assert as_typed({"assumed_sigma": "5e-3"}, {"assumed_sigma": "@sigma", "sigma": 0.1}) == {"assumed_sigma": 0.005}

@@ -179,3 +179,22 @@ def test_handlers_are_attached(parts):
     engines = (parts.network, parts.inferer, parts.physics)
     run(Evaluator("cpu", parts.loader("test"), *engines, val_handlers=[handler]))
     assert handler.done == 1
+
+
+def test_measurements_that_are_not_finite_stop_by_name(tmp_path):
+    poisoned = Parts(write_slices(tmp_path / "slices.h5", poison={7: "measurement"}))  # a test slice
+    with pytest.raises(FloatingPointError, match="measurements of item7 in .*slices.h5 hold NaN"):
+        run(poisoned.evaluator())
+
+
+def test_blank_measurement_is_left_out_of_the_mean(tmp_path, caplog):
+    import h5py
+
+    path = write_slices(tmp_path / "slices.h5")
+    with h5py.File(path, "r+") as file:
+        file["measurement"][7] = 0
+    with caplog.at_level("WARNING", logger="es_medical"):
+        evaluator = run(Parts(path).evaluator())
+    others = [row["heldout"] for row in evaluator.rows if row["id"] != "item7"]
+    assert evaluator.state.metrics["heldout"] == pytest.approx(sum(others) / len(others))
+    assert "heldout is not finite for 1 slices (item7): left out" in caplog.text

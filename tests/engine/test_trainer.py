@@ -147,3 +147,15 @@ def test_gradient_is_clipped(data_file):
     parts.trainer.run()
     assert all(norm <= 1e-3 * 1.001 for norm in norms)
     assert parts.trainer.state.output["grad_norm"] > 1e-3
+
+
+@pytest.mark.parametrize("clip", [0, -1.0])
+def test_clip_must_be_positive(data_file, clip):
+    """A negative limit would turn the gradient round, and zero would train nothing."""
+    with pytest.raises(ValueError, match="clip must be positive"):
+        trainer_module.Trainer("cpu", 1, None, None, None, None, None, None, clip=clip)
+
+
+def test_epochs_are_whole(data_file):
+    with pytest.raises(ValueError, match=r"epochs must be a whole number, at least 1, got 2\.5"):
+        trainer_module.Trainer("cpu", 2.5, None, None, None, None, None, None)

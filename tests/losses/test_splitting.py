@@ -248,3 +248,8 @@ def test_rectangular_images_are_refused_by_name():
 def test_impossible_arguments_are_refused(arguments):
     with pytest.raises(ValueError, match=str(next(iter(arguments.values())))):
         EquivariantSplitting(Split(), **arguments)
+
+
+def test_negative_noise_level_is_refused():
+    with pytest.raises(ValueError, match="sigma must be >= 0, got -1"):
+        EquivariantSplitting(Split(), sigma=-1.0)

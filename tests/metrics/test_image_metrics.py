@@ -142,3 +142,15 @@ def test_ssim_depends_on_the_stated_range_and_not_on_the_unit():
     for metric in (psnr, ssim):
         torch.testing.assert_close(metric(x_hat, x, 1.0), metric(x_hat * 1e-5, x * 1e-5, 1e-5), rtol=1e-3, atol=1e-4)
         torch.testing.assert_close(metric(x_hat, x, 1.0), metric(x_hat * 4000, x * 4000, 4000.0), rtol=1e-3, atol=1e-4)
+
+
+def test_data_range_is_one_number_or_one_for_each():
+    x = torch.ones(3, 1, 4, 4)
+    with pytest.raises(ValueError, match="give one number, or one for each"):
+        psnr(x, x, torch.ones(3, 1))
+
+
+def test_psnr_does_not_depend_on_the_unit():
+    x, x_hat = torch.rand(2, 1, 8, 8), torch.rand(2, 1, 8, 8)
+    for unit in (1e-25, 1e20):
+        torch.testing.assert_close(psnr(unit * x_hat, unit * x, unit), psnr(x_hat, x, 1.0), rtol=1e-4, atol=1e-3)

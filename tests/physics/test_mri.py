@@ -178,3 +178,11 @@ def test_equals_deepinvs_mri():
     x = randn(2, 2, *size)
     torch.testing.assert_close(ours.A(x), theirs.A(x), rtol=0, atol=1e-5)
     torch.testing.assert_close(ours.A_adjoint(theirs.A(x)), theirs.A_adjoint(theirs.A(x)), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 8, 1), (1, 2, 6, 8), (2, 2, 9, 6)])
+def test_images_and_kspace_of_another_size_are_refused(shape, unchecked):
+    physics = MRI([0, 1, 1, 1, 0, 1], (8, 6))
+    for apply in (physics.A, physics.A_adjoint, physics.A_adjoint_A):
+        with pytest.raises(ValueError, match=r"takes \(B, 2, 8, 6\), got"):
+            apply(torch.zeros(shape))

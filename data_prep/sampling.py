@@ -1,0 +1,108 @@
+"""Whether k-space was fully sampled, told from where it is exactly zero."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from data_prep.manifest import PrepError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+TOLERATED = 0.25  # of a side as padding at its two edges together; of the samples between them as corners left out
+
+
+class Span(NamedTuple):
+    """First and one past the last row or column that counts as measured."""
+
+    start: int
+    stop: int
+
+
+class Extent(NamedTuple):
+    """The measured rows and columns of a slice."""
+
+    rows: Span
+    columns: Span
+
+
+def check_fully_sampled(slices: Iterable[NDArray], limits: tuple[int, int] | None) -> str:
+    """Refuses k-space that was undersampled, whatever its file says; slices that are zero everywhere are passed over.
+
+    In each slice no row or column between the first and the last measured one may be empty, nor a column within the
+    encoding limits, nor more than a quarter of the samples in that rectangle. Empty edges are padding: of columns
+    those outside the limits; of rows, and of columns without limits, up to a quarter of the side. More is k-space of
+    low resolution. All slices must have the same rows and columns.
+
+    Args:
+        slices: k-space of each slice, (H, W) or (coils, H, W).
+        limits: first and one past the last encoded column, None where unknown.
+
+    Returns:
+        what was taken as padding on no other word than its being empty, or an empty string.
+
+    Raises:
+        PrepError: a rule is broken, or every slice is zero.
+
+    >>> check_fully_sampled([np.array([[1, 1, 1, 1, 0]])], None)
+    '1 empty edge columns taken as padding'
+    """
+    first: tuple[int, Extent] | None = None
+    size = (0, 0)
+    for i, k in enumerate(slices):
+        size = k.shape[-2:]
+        filled = (k != 0).reshape(-1, *size).any(0)  # (H, W)
+        if not filled.any():
+            continue
+        extent = _extent(filled, limits, i)
+        first = first or (i, extent)
+        _check_same(extent, i, first[1], first[0])
+    if first is None:
+        raise PrepError("kspace is zero everywhere")
+    return _padding(first[1], size, limits is not None)
+
+
+def _extent(filled: NDArray, limits: tuple[int, int] | None, index: int) -> Extent:
+    rows = _span(np.asarray(filled.any(1)), None, "rows", index)
+    columns = _span(np.asarray(filled.any(0)), limits, "columns", index)
+    inside = filled[rows.start : rows.stop, columns.start : columns.stop]
+    empty = inside.size - int(inside.sum())
+    if empty > TOLERATED * inside.size:
+        raise _undersampled(index, f"{empty} of {inside.size} encoded samples are empty, at most a quarter expected")
+    return Extent(rows, columns)
+
+
+def _span(filled: NDArray, limits: tuple[int, int] | None, axis: str, index: int) -> Span:
+    n, occupied = len(filled), filled.nonzero()[0]
+    start, stop = int(occupied[0]), int(occupied[-1]) + 1
+    if limits is not None:
+        start, stop = min(start, limits[0]), max(stop, min(limits[1], n))
+    gaps = stop - start - len(occupied)
+    if gaps:
+        raise _undersampled(index, f"{gaps} of {stop - start} encoded {axis} are empty")
+    padding = n - (stop - start)
+    if limits is None and padding > TOLERATED * n:
+        raise _undersampled(index, f"{padding} of {n} {axis} are empty at the edges, at most a quarter is taken as padding")
+    return Span(start, stop)
+
+
+def _check_same(extent: Extent, index: int, wanted: Extent, first: int) -> None:
+    for axis, found, expected in zip(Extent._fields, extent, wanted, strict=True):
+        if found != expected:
+            raise _undersampled(
+                index, f"{axis} {found.start} to {found.stop - 1}, slice {first} has {expected.start} to {expected.stop - 1}"
+            )
+
+
+def _undersampled(index: int, cause: str) -> PrepError:
+    return PrepError(f"kspace is undersampled: slice {index}: {cause}; refused as ground truth")
+
+
+def _padding(extent: Extent, size: tuple[int, ...], limited: bool) -> str:
+    empty = [n - (span.stop - span.start) for n, span in zip(size, extent, strict=True)]
+    if limited:
+        empty[1] = 0  # the header says so
+    return "; ".join(f"{n} empty edge {axis} taken as padding" for n, axis in zip(empty, Extent._fields, strict=True) if n)
