@@ -74,6 +74,27 @@ def runs(client, name):
 # --- a run on SQLite
 
 
+ONE_RUN = """
+import sys
+from pathlib import Path
+from es_medical.engine.tracking import Tracker
+with Tracker(sys.argv[1], "both", sys.argv[2], Path(sys.argv[3]), system_interval=None) as tracker:
+    tracker.start({"lr": 1}, "lr: 1", {})
+"""
+
+
+def test_two_processes_make_one_new_database_at_once(tmp_path):
+    uri = f"sqlite:///{tmp_path / 'new' / 'two.db'}"
+    commands = [[sys.executable, "-c", ONE_RUN, uri, name, str(tmp_path / name)] for name in "ab"]
+    processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for command in commands]
+    said = [process.communicate(timeout=60)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    assert "does not take the log" not in "".join(said)
+    both = {run.info.run_name: run.info.status for run in runs(connect(uri), "both")}
+    assert both == {"a": "FINISHED", "b": "FINISHED"}
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {"two.db", "two.db.lock", "mlartifacts"}
+
+
 def test_a_run_holds_parameters_curves_files_and_lineage(new, client, tmp_path):
     with begin(new(), {"lr": 1e-4, "net": {"widths": [16, 32]}}) as tracker:
         for epoch in range(3):
@@ -140,7 +161,9 @@ def test_a_float_image_is_refused(new):
 
 
 def test_a_table_is_read_back_by_mlflow(new, client, uri, monkeypatch):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)  # load_table asks the global server
+    import mlflow
+
+    monkeypatch.setattr(mlflow.tracking._tracking_service.utils, "_tracking_uri", uri)  # load_table asks the global server
     with begin(new()) as tracker:
         tracker.log_table({"id": ["a", "b"], "psnr": [np.float32(20.5), 21.0]}, "test/cases.json")
         tracker.log_table({"id": ["c"], "psnr": [22.0]}, "test/cases.json")  # replaced
@@ -308,6 +331,23 @@ def test_a_killed_process_leaves_a_log_that_is_sent_as_a_failed_run(new, uri, cl
     assert main(["send", str(tmp_path / "spool"), "--uri", uri]) == 0
     (run,) = runs(client, tmp_path.name)
     assert (run.info.status, run.data.metrics) == ("FAILED", {"a": 1.0})
+
+
+def test_the_next_training_says_which_logs_a_killed_process_left(new, uri, client, tmp_path, capsys):
+    killed = new("killed")
+    killed._courier.run = lambda: None  # the process dies before anything is sent
+    begin(killed)
+    begin(new("beside")).finish()  # while the first one lives
+    assert "earlier run" not in capsys.readouterr().err
+    killed._spool.close()
+    begin(new("next")).finish()
+    said = capsys.readouterr().err
+    (command,) = re.findall(r"python -m es_medical.engine.tracking (send .*)", said)
+    assert said.count("1 earlier run(s)") == 1
+    assert command == f"send {killed._spool.folder} --uri {uri}"
+    assert main(command.split()) == 0
+    status = {run.info.run_name: run.info.status for run in runs(client, tmp_path.name)}
+    assert status == {"killed": "FAILED", "beside": "FINISHED", "next": "FINISHED"}
 
 
 def test_sending_says_where_it_found_nothing(tmp_path, capsys):

@@ -1,9 +1,13 @@
 import os
+import sqlite3
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from es_medical.engine.tracking import store
+from es_medical.engine.tracking.locks import held, is_held
 from es_medical.engine.tracking.names import Names, clean, flatten, free_name, in_force
 from es_medical.engine.tracking.provenance import environment, git_commit
 from es_medical.engine.tracking.server import DEFAULT_URI, artifact_location, connect, is_final, resolve_uri, shown
@@ -88,6 +92,36 @@ def test_time_outs_that_the_user_has_set_stay(monkeypatch):
     connect("http://127.0.0.1:9")
     assert (os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"], os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"]) == ("33", "0")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")  # so that the test leaves nothing behind
+
+
+def test_a_half_made_database_is_named(tmp_path):
+    path = tmp_path / "half.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE _alembic_tmp_metrics (a INTEGER)")
+        connection.execute("CREATE TABLE registered_models (name TEXT)")
+        connection.execute("CREATE TABLE metrics (a INTEGER)")
+        connection.commit()
+    with pytest.raises(RuntimeError, match=f"half-made MLflow database: move it away.*{path}"):
+        connect(f"sqlite:///{path}")
+
+
+def test_a_database_killed_while_it_is_made_leaves_no_file(tmp_path, monkeypatch):
+    def die(*_args, **_options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mlflow.MlflowClient", die)
+    with pytest.raises(KeyboardInterrupt):
+        connect(f"sqlite:///{tmp_path / 'new.db'}")
+    assert [path.name for path in tmp_path.iterdir()] == ["new.db.lock"]
+
+
+def test_waiting_for_another_process_that_makes_the_database_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "PATIENCE", 0.1)
+    with held(tmp_path / "new.db.lock", 0.0):
+        assert is_held(tmp_path / "new.db.lock")
+        with pytest.raises(TimeoutError, match="new.db.lock"):
+            connect(f"sqlite:///{tmp_path / 'new.db'}")
+    assert not is_held(tmp_path / "new.db.lock")
 
 
 def test_only_wrong_entries_are_final():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .sending import Sender
 from .server import import_mlflow, resolve_uri, shown
-from .spool import Spool, SpoolBusyError, spools
+from .spool import Spool, SpoolBusyError, abandoned, read_state, spools
 
 
 def say(message: str) -> None:
@@ -33,11 +33,34 @@ def close_spool(spool: Spool, uri: str) -> bool:
         return True
     spool.close()
     if waiting:
-        command = f"python -m es_medical.engine.tracking send {shlex.quote(str(spool.folder))} --uri {shown(uri)}"
-        say(f"{waiting} log entries are not sent yet. Send them later with\n  {command}")
+        say(f"{waiting} log entries are not sent yet. Send them later with\n  {_command(spool.folder, uri)}")
     if refused:
         say(f"{refused} log entries were refused by the server: see {spool.folder / 'refused.jsonl'}")
     return False
+
+
+def tell_abandoned(folder: Path, mine: Path, uri: str) -> None:
+    """Say which logs of dead processes wait beside the spool `mine`, and how to send them.
+
+    Args:
+        folder: Holds the spools of several runs.
+        mine: The spool that is in use.
+        uri: Tracking server for a log that has not yet been sent to any.
+    """
+    left = abandoned(folder, mine)
+    if not left:
+        return
+    states = [(path, read_state(path)) for path in left]
+    commands = [_command(path, (state and state.uri) or uri) for path, state in states]
+    say(
+        f"{len(left)} earlier run(s) in {folder} ended without sending all of their log (killed, or no server). "
+        "Send it (a run that was killed becomes FAILED) with\n  " + "\n  ".join(commands)
+    )
+
+
+def _command(spool: Path, uri: str) -> str:
+    """The shell command that sends `spool`, without a password."""
+    return f"python -m es_medical.engine.tracking send {shlex.quote(str(spool))} --uri {shlex.quote(shown(uri))}"
 
 
 def send_all(folder: Path, uri: str | None) -> bool:

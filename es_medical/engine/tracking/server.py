@@ -7,6 +7,8 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .store import open_sqlite
+
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
@@ -54,7 +56,8 @@ def artifact_location(uri: str, experiment: str) -> str | None:
 def connect(uri: str) -> "MlflowClient":
     """A client of `uri` alone, without the global run and URI, that gives up on a dead server within 5 s.
 
-    A time-out or a number of retries that the user has set in the environment stays.
+    A time-out or a number of retries that the user has set in the environment stays. A SQLite file is opened as in
+    `open_sqlite`, which may wait for another process.
     """
     import_mlflow()
     from mlflow import MlflowClient
@@ -64,9 +67,7 @@ def connect(uri: str) -> "MlflowClient":
             os.environ.setdefault(name, value)
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     path = sqlite_path(uri)
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    return MlflowClient(tracking_uri=uri)
+    return MlflowClient(tracking_uri=uri) if path is None else open_sqlite(path, uri)
 
 
 def import_mlflow() -> None:

@@ -12,6 +12,8 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .locks import is_held, lock, unlock
+
 Event = dict[str, Any]  # a JSON object; "kind" says how it is sent, "time" is in ms since 1970
 
 
@@ -121,7 +123,7 @@ class Spool:
     def close(self) -> None:
         """Let other processes have the folder."""
         if not self._stream.closed:
-            _unlock(self._stream.fileno())
+            unlock(self._stream.fileno())
             self._stream.close()
 
     def remove(self) -> None:
@@ -152,6 +154,12 @@ def spools(folder: Path) -> list[Path]:
     return [path for path in candidates if (path / "state.json").is_file()]
 
 
+def abandoned(folder: Path, mine: Path) -> list[Path]:
+    """The spools in `folder`, other than `mine`, that no living process has open."""
+    others = [path for path in spools(folder) if path.resolve() != mine]
+    return [path for path in others if (path / "events.jsonl").is_file() and not is_held(path / "events.jsonl")]
+
+
 def _parse(line: bytes) -> Event:
     try:
         return json.loads(line)
@@ -169,29 +177,8 @@ def _drop_torn_line(path: Path) -> None:
 def _open_locked(path: Path) -> FileIO:
     stream = FileIO(path, "a")
     try:
-        _lock(stream.fileno())
+        lock(stream.fileno())
     except BlockingIOError as error:
         stream.close()
         raise SpoolBusyError(f"{path.parent} is in use by another process: let it end, or stop it, first") from error
     return stream
-
-
-def _unlock(descriptor: int) -> None:
-    """Explicitly: a forked data worker may hold the same open file."""
-    with suppress(ImportError, OSError):
-        import fcntl
-
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-
-
-def _lock(descriptor: int) -> None:
-    try:
-        import fcntl
-    except ImportError:  # not a POSIX system: no lock
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
-    except OSError:  # a network file system without locks
-        return

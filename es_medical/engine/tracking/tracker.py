@@ -18,7 +18,7 @@ from .courier import Courier
 from .machine import MachineMonitor
 from .names import Names, clean, flatten
 from .provenance import environment, git_commit
-from .resend import close_spool, now, say
+from .resend import close_spool, now, say, tell_abandoned
 from .sending import Sender
 from .server import import_mlflow, resolve_uri
 from .spool import Spool, SpoolBusyError, read_state, spools
@@ -97,6 +97,8 @@ class Tracker:
         self.log_text(config_text, f"config{suffix}.yaml")
         self.log_dict(environment(), f"environment{suffix}.json")
         self._courier.start()
+        with suppress(OSError, TypeError, ValueError):  # one that vanishes right now, or cannot be read
+            tell_abandoned(self._spool.folder.parent, self._spool.folder, self.uri)
 
     def log_params(self, params: Mapping[str, Any], epoch: int = 0) -> None:
         """Flattened parameters; one that the run has already with another value is added as `name.epochN`."""
