@@ -17,6 +17,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from es_medical.engine.distributed import gather, rank, unwrapped, wait, world_size
 from es_medical.engine.trainer import Trainer
 from es_medical.inferers import Inferer
+from es_medical.networks import ReynoldsAveraging
 from es_medical.physics import Operator
 
 logger = logging.getLogger(__name__)
@@ -62,6 +63,7 @@ class Checkpoints:
             if rank() == 0:
                 best = {"reconstructor": unwrapped(self.network).state_dict(), "epoch": epoch, "score": score}
                 best |= {"mask": self.physics.mask.cpu(), "settings": self.inferer.settings, "key": self.key}
+                best["architecture"] = architecture(unwrapped(self.network))
                 _write(best, self.folder / BEST)
                 _write(self.network_def.state_dict(), self.folder / MODEL)
         return better
@@ -86,6 +88,7 @@ class Checkpoints:
                 "random": states,
                 "key": self.key,
                 "identity": dict(identity or {}),
+                "architecture": architecture(unwrapped(self.network)),
                 "mask": self.physics.mask.cpu(),
             }
             _write(state, self.folder / LAST)
@@ -121,6 +124,7 @@ class Checkpoints:
                 f"is by {now.get('method')} with {int(self.physics.mask.sum())} measured entries: resume with the same method "
                 "and data, or train anew in another ckpt_dir"
             )
+        _check_same("training", self.folder, state["architecture"], architecture(unwrapped(self.network)))
         _load(self.network, state["reconstructor"], self.folder)
         configured = trainer.optimizer.state_dict()["param_groups"]
         trainer.optimizer.load_state_dict({"state": state["optimizer"]["state"], "param_groups": configured})
@@ -177,9 +181,11 @@ def load_weights(folder: str | Path, network: nn.Module, physics: Operator, infe
 
     Raises:
         FileNotFoundError: nothing was trained here yet.
-        ValueError: the weights are of another network.
+        ValueError: the weights are of another network, or of a method that takes another input.
     """
     state = _read(Path(folder) / BEST, "train first, or set ckpt_dir to the folder of a trained model")
+    _check_same("weights", folder, state["architecture"], architecture(unwrapped(network)))
+    _check_same("weights", folder, {"split_input": state["settings"]["split_input"]}, {"split_input": inferer.split_input})
     _load(network, state["reconstructor"], folder)
     for name, value in inferer.settings.items():
         if value != state["settings"][name]:
@@ -195,6 +201,21 @@ def load_weights(folder: str | Path, network: nn.Module, physics: Operator, infe
             stacklevel=2,
         )
     return state["epoch"]
+
+
+def architecture(network: nn.Module) -> dict[str, Any]:
+    """Describe what the weights of a reconstructor don't show: unrolled steps, which share weights, and the group."""
+    group = type(network.group).__name__ if isinstance(network, ReynoldsAveraging) else "none"
+    unrolled = network.reconstructor if isinstance(network, ReynoldsAveraging) else network
+    return {"iterations": getattr(unrolled, "n_iterations", 0), "group": group}
+
+
+def _check_same(what: str, folder: str | Path, kept: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Raise ValueError where a network is not what the files in `folder` are of."""
+    for name, value in given.items():
+        if kept[name] != value:
+            hint = "; it is True for --method es, False for supervised and mc" if name == "split_input" else ""
+            raise ValueError(f"the {what} in {folder} had {name} {kept[name]}, the configuration gives {value}{hint}")
 
 
 def random_states(generator: torch.Generator) -> dict[str, Any]:

@@ -4,10 +4,12 @@ import difflib
 import inspect
 import json
 import re
+import sys
 import warnings
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from monai.bundle import ConfigParser, ConfigWorkflow
@@ -27,6 +29,7 @@ def check_configuration() -> None:
     Raises:
         ValueError: an unknown name, or text where a number or a truth value belongs.
     """
+    _say_cause_last()
     workflow = _running_workflow()
     shipped = _shipped(workflow.config_root_path)
     given = {name: value for name, value in workflow.parser.get().items() if not name.startswith("_")}
@@ -125,6 +128,31 @@ def check_versions(metadata: Mapping[str, Any]) -> None:
                 f"results may differ; to upgrade: pip install '{package}>={wanted}'",
                 stacklevel=2,
             )
+
+
+def _say_cause_last() -> None:
+    """Print what went wrong below the traceback that ends a command: MONAI's own last line names a component only."""
+    if getattr(sys.excepthook, "says_cause", False):
+        return
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        before(kind, error, trace)
+        print(f"\nerror: {cause(error)}", file=sys.stderr)
+
+    hook.says_cause = True  # type: ignore[attr-defined]
+    sys.excepthook = hook
+
+
+def cause(error: BaseException) -> BaseException:
+    """Return the first exception below MONAI's wrappers, which are RuntimeErrors.
+
+    >>> cause(ValueError("lr"))
+    ValueError('lr')
+    """
+    while type(error) is RuntimeError and error.__cause__ is not None:
+        error = error.__cause__
+    return error
 
 
 def _shipped(folder: Path) -> dict[str, Any]:

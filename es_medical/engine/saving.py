@@ -87,7 +87,10 @@ class SaveReconstructions:
             volume[positions] = values
             target = self.folder / f"{volume_name}_{name}.nii.gz"
             temporary = target.with_name(f".partial_{target.name}")
-            nib.save(nib.Nifti1Image(volume.transpose(2, 1, 0), affine), temporary)
+            image = nib.Nifti1Image(volume.transpose(2, 1, 0), affine)
+            image.header.set_xyzt_units("mm")
+            image.header["descrip"] = f"es_medical {name}, research only"
+            nib.save(image, temporary)
             os.replace(temporary, target)  # noqa: PTH105
 
 

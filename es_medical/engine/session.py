@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from es_medical.data import file_digest
-from es_medical.engine.checkpoint import Checkpoints
+from es_medical.engine.checkpoint import BEST, Checkpoints
 from es_medical.engine.config import resolved_configuration, whole
 from es_medical.engine.distributed import rank
 from es_medical.engine.evaluator import Case, Evaluator
@@ -26,6 +26,9 @@ from es_medical.engine.tracking import Tracker, make_tracker, terminate_on_sigte
 from es_medical.engine.trainer import Trainer
 
 logger = logging.getLogger(__name__)
+
+SCORES = ("psnr", "ssim", "equiv", "heldout", "zero_filled_psnr", "zero_filled_ssim")
+"""Scores that get a curve or a number in MLflow; test/cases.json has the others too."""
 
 STEPS = ("initialize", "run", "finalize")
 """Entries of a configuration that are done, and no knobs."""
@@ -107,7 +110,8 @@ class Evaluation:
         epoch = self.checkpoints.load_best()
         self.tester.run()
         metrics, rows = self.tester.state.metrics, self.tester.rows
-        tracker.log_metrics({f"test/{name}": value for name, value in metrics.items()}, iteration)
+        shown = {name: value for name, value in metrics.items() if name.removesuffix("_sd") in SCORES}
+        tracker.log_metrics({f"test/{name}": value for name, value in shown.items()}, iteration)
         tracker.log_table({name: [row[name] for row in rows] for name in rows[0]}, "test/cases.json")
         table = summary_table(self.record.method, metrics, len(rows))
         tracker.log_table(table, "test/summary.json")
@@ -148,6 +152,7 @@ class Training(Evaluation):
         self.trainer, self.validator, self.resume = trainer, validator, resume
         self.val_interval, self.log_interval = whole("val_interval", val_interval), whole("log_interval", log_interval)
         self._steps: list[dict[str, Tensor]] = []
+        self._losses: list[Tensor] = []
         self._epoch_start = 0.0
 
     def run(self) -> None:
@@ -170,6 +175,8 @@ class Training(Evaluation):
             if state:
                 self.checkpoints.resume(state, self.trainer, self._identity)
             else:
+                if (self.checkpoints.folder / BEST).exists():
+                    logger.warning("the weights of an earlier training in %s will be overwritten", self.checkpoints.folder)
                 logger.info("before training%s", self._validate(0, tracker))
             self._attach(tracker)
             if epoch < self.trainer.state.max_epochs:
@@ -196,10 +203,12 @@ class Training(Evaluation):
         on(Events.COMPLETED, self._log_losses, tracker)  # the steps of an interval that the end cuts short
 
     def _start_epoch(self, engine: Engine) -> None:
-        self._epoch_start = time.monotonic()
+        self._epoch_start, self._losses = time.monotonic(), []
 
     def _log_step(self, engine: Engine, tracker: Tracker) -> None:
-        self._steps.append(engine.state.output)  # type: ignore[arg-type]  # what Trainer._iteration returns
+        output: Any = engine.state.output  # what Trainer._iteration returns
+        self._steps.append(output)
+        self._losses.append(output["loss"])
         if engine.state.iteration % self.log_interval == 0:
             self._log_losses(engine, tracker)
 
@@ -217,7 +226,7 @@ class Training(Evaluation):
 
     def _end_epoch(self, engine: Engine, tracker: Tracker) -> None:
         epoch, seconds = engine.state.epoch, time.monotonic() - self._epoch_start
-        loss = float(engine.state.output["loss"])  # type: ignore[index]
+        loss = float(torch.stack(self._losses).mean())
         lr = self.trainer.optimizer.param_groups[0]["lr"]
         tracker.log_metrics({"epoch": epoch, "epoch_time": seconds, "lr": lr}, engine.state.iteration)
         self.checkpoints.scheduler.step()
@@ -231,7 +240,7 @@ class Training(Evaluation):
         self.validator.run(epoch)
         metrics = self.validator.state.metrics
         best = epoch > 0 and self.checkpoints.save_best(self.validator.score, epoch)
-        means = {f"val/{name}": value for name, value in metrics.items() if not name.endswith("_sd")}
+        means = {f"val/{name}": value for name, value in metrics.items() if name in SCORES}
         tracker.log_metrics(means, self.trainer.state.iteration)
         for i, case in enumerate(self.validator.cases):
             tracker.log_image(f"recon/case{i}", self.record.picture(case), epoch)

@@ -220,11 +220,22 @@ def test_weights_of_another_network_are_refused(data_file, tmp_path, options):
     parts.checkpoints(tmp_path).save_best(1.0, 1)
     parts.checkpoints(tmp_path).save_last(parts.trainer, "run")
     other = Parts(data_file, **options)
-    with pytest.raises(ValueError, match="weights in .* are of another network"):
+    another = "had group D4, the configuration gives none" if "equivariant" in options else "are of another network"
+    with pytest.raises(ValueError, match=another):
         other.checkpoints(tmp_path).load_best()
     checkpoints = other.checkpoints(tmp_path)
-    with pytest.raises(ValueError, match="weights in .* are of another network"):
+    with pytest.raises(ValueError, match=another):
         checkpoints.resume(checkpoints.read_last(), other.trainer)
+
+
+def test_number_of_unrolled_steps_belongs_to_the_weights(data_file, tmp_path):
+    """They share weights, so any number would load, and silently reconstruct worse."""
+    parts = Parts(data_file)
+    parts.checkpoints(tmp_path).save_best(1.0, 1)
+    other = Parts(data_file)
+    other.network.reconstructor.n_iterations = 3
+    with pytest.raises(ValueError, match="had iterations 1, the configuration gives 3"):
+        other.checkpoints(tmp_path).load_best()
 
 
 def test_weights_for_another_mask_warn(data_file, tmp_path):
@@ -250,14 +261,14 @@ def test_weights_for_other_settings_warn(data_file, tmp_path, name, value):
         load_weights(tmp_path, parts.network, parts.physics, parts.inferer)
 
 
-def test_weights_for_another_split_ratio_or_method_warn(data_file, tmp_path):
+def test_weights_for_another_split_ratio_warn_and_for_another_method_are_refused(data_file, tmp_path):
     parts = Parts(data_file)
     parts.checkpoints(tmp_path).save_best(1.0, 1)
     parts.inferer.split.split_ratio = 0.5
     with pytest.warns(UserWarning, match=r"split_ratio 0.8, they are used with 0.5"):
         load_weights(tmp_path, parts.network, parts.physics, parts.inferer)
     supervised = Parts(data_file, method="supervised")
-    with pytest.warns(UserWarning, match="split_input True, they are used with False"):
+    with pytest.raises(ValueError, match="had split_input True, .* gives False; it is True for --method es"):
         load_weights(tmp_path, supervised.network, supervised.physics, supervised.inferer)
 
 

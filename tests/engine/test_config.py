@@ -8,6 +8,7 @@ import pytest
 import torch
 from tiny import CONFIGS, causes, workflow, write_slices
 
+from es_medical.engine import config
 from es_medical.engine.config import as_typed, check_configuration, check_names, check_versions, resolved_configuration
 
 
@@ -187,3 +188,16 @@ def test_device_is_one_that_torch_knows(configure):
 
 def test_reference_to_a_number_is_a_number():
     assert as_typed({"assumed_sigma": "5e-3"}, {"assumed_sigma": "@sigma", "sigma": 0.1}) == {"assumed_sigma": 0.005}
+
+
+def test_cause_is_said_last(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "excepthook", lambda *_: print("a long traceback", file=sys.stderr))
+    config._say_cause_last()
+    config._say_cause_last()  # once
+    wrapped = RuntimeError("Failed to instantiate component")
+    wrapped.__cause__ = ValueError("unknown configuration name 'metod': did you mean 'method'?")
+    sys.excepthook(RuntimeError, wrapped, None)
+    said = capsys.readouterr().err.strip().splitlines()
+    assert said[0] == "a long traceback"
+    assert said[-1] == "error: unknown configuration name 'metod': did you mean 'method'?"
+    assert len([line for line in said if line.startswith("error")]) == 1
