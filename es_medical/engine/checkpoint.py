@@ -1,7 +1,6 @@
 """Checkpoints: resume exactly where training stopped, and keep the best weights."""
 
 import logging
-import os
 import random
 import uuid
 import warnings
@@ -14,6 +13,7 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
+from es_medical.data.atomic import whole_or_not
 from es_medical.engine.distributed import gather, rank, unwrapped, wait, world_size
 from es_medical.engine.trainer import Trainer
 from es_medical.inferers import Inferer
@@ -130,10 +130,11 @@ class Checkpoints:
         trainer.optimizer.load_state_dict({"state": state["optimizer"]["state"], "param_groups": configured})
         self._replay_schedule(state["epoch"])
         self.key = state["key"]
-        if before.get("key_metric") == now.get("key_metric"):
+        metric_before, metric_now = before.get("key_metric"), now.get("key_metric")
+        if metric_before == metric_now:
             self.best_score, self.best_epoch = state["best"]
         else:
-            logger.warning("key_metric was %s and is %s: the best weights are chosen anew", *_metrics(before, now))
+            logger.warning("key_metric was %s and is %s: the best weights are chosen anew", metric_before, metric_now)
         trainer.state.epoch, trainer.state.iteration = state["epoch"], state["epoch"] * trainer.state.epoch_length
         set_random_states(state["random"][rank()], trainer.generator)
         self._announce(state, trainer)
@@ -162,12 +163,11 @@ class Checkpoints:
             RuntimeError: another training has overwritten the best weights of this one.
         """
         wait()
-        if self.best_epoch > 0 and _read(self.folder / BEST, "they were there")["key"] != self.key:
-            raise RuntimeError(f"another training has written to {self.folder} meanwhile: give each its own ckpt_dir")
-        return load_weights(self.folder, self.network, self.physics, self.inferer)
+        own = self.key if self.best_epoch > 0 else None
+        return load_weights(self.folder, self.network, self.physics, self.inferer, own)
 
 
-def load_weights(folder: str | Path, network: nn.Module, physics: Operator, inferer: Inferer) -> int:
+def load_weights(folder: str | Path, network: nn.Module, physics: Operator, inferer: Inferer, key: str | None = None) -> int:
     """Load the best weights of a training into a reconstructor.
 
     Args:
@@ -175,6 +175,7 @@ def load_weights(folder: str | Path, network: nn.Module, physics: Operator, infe
         network: the reconstructor, with or without a parallel wrapper.
         physics: the operator that it will be used with; warns when the weights were trained with another mask.
         inferer: how it will be used; warns when the weights were trained for other splits or noise.
+        key: of the training that the weights must be of; None takes any.
 
     Returns:
         The epoch that the weights are of.
@@ -182,8 +183,11 @@ def load_weights(folder: str | Path, network: nn.Module, physics: Operator, infe
     Raises:
         FileNotFoundError: nothing was trained here yet.
         ValueError: the weights are of another network, or of a method that takes another input.
+        RuntimeError: the weights are of another training than `key` names.
     """
     state = _read(Path(folder) / BEST, "train first, or set ckpt_dir to the folder of a trained model")
+    if key is not None and state["key"] != key:
+        raise RuntimeError(f"another training has written to {folder} meanwhile: give each its own ckpt_dir")
     _check_same("weights", folder, state["architecture"], architecture(unwrapped(network)))
     _check_same("weights", folder, {"split_input": state["settings"]["split_input"]}, {"split_input": inferer.split_input})
     _load(network, state["reconstructor"], folder)
@@ -243,10 +247,6 @@ def set_random_states(states: dict[str, Any], generator: torch.Generator) -> Non
     random.setstate((version, tuple(internal), gauss_next))
 
 
-def _metrics(*identities: Mapping[str, str]) -> list[str | None]:
-    return [identity.get("key_metric") for identity in identities]
-
-
 def _load(network: nn.Module, weights: dict[str, Any], folder: str | Path) -> None:
     try:
         unwrapped(network).load_state_dict(weights)
@@ -262,6 +262,5 @@ def _read(path: Path, advice: str) -> dict[str, Any]:
 
 def _write(state: dict[str, Any], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.partial")
-    torch.save(state, temporary)
-    os.replace(temporary, path)  # noqa: PTH105 - the atomic rename
+    with whole_or_not(path) as temporary:
+        torch.save(state, temporary)

@@ -79,8 +79,8 @@ def as_typed(given: Mapping[str, Any], shipped: Mapping[str, Any]) -> dict[str, 
         if name not in shipped or not isinstance(text, str) or text.startswith(("$", "@", "%")):
             continue
         default = shipped[name]
-        while isinstance(default, str) and shipped.get(default.removeprefix("@")) is not None and default.startswith("@"):
-            default = shipped[default.removeprefix("@")]  # `assumed_sigma: "@sigma"` is a number as sigma is
+        while isinstance(default, str) and default.startswith("@") and default[1:] in shipped:
+            default = shipped[default[1:]]  # `assumed_sigma: "@sigma"` is a number as sigma is
         if isinstance(default, bool) or (default is None and text.lower() in TRUTH):
             typed[name] = _truth(name, text)
         elif isinstance(default, int | float):

@@ -47,7 +47,7 @@ class Evaluator(MonaiEvaluator):
         val_handlers: MONAI or Ignite handlers.
         key_metric: name of the score that `score` returns: "heldout" (no ground truth used), "psnr", or "auto" for psnr
             where there is ground truth and heldout where there is none.
-        equiv_group: group of the EQUIV score, None leaves it out (it takes two more reconstructions).
+        equiv_group: group of the EQUIV score, None leaves it out (it takes one more reconstruction for each element).
         n_cases: number of slices kept as `cases`.
 
     Raises:

@@ -1,7 +1,6 @@
 """Reconstructions on the disk: one HDF5 file, and a NIfTI volume for each subject."""
 
 import logging
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import torch
 from ignite.engine import Engine, Events
 
 from es_medical.data import SliceDataset
+from es_medical.data.atomic import whole_or_not
 from es_medical.metrics import magnitude
 
 logger = logging.getLogger(__name__)
@@ -69,12 +69,9 @@ class SaveReconstructions:
         )
 
     def _write_hdf5(self, columns: dict[str, Any]) -> None:
-        target = self.folder / "reconstructions.h5"
-        temporary = target.with_name(f".{target.name}.partial")
-        with h5py.File(temporary, "w") as file:
+        with whole_or_not(self.folder / "reconstructions.h5") as temporary, h5py.File(temporary, "w") as file:
             for name, column in columns.items():
                 file[name] = column
-        os.replace(temporary, target)  # noqa: PTH105 - the atomic rename
 
     def _write_nifti(self, volume_name: str, columns: dict[str, Any]) -> None:
         scale, offset = (column[:, None, None] for column in columns["scale"].T)
@@ -85,13 +82,11 @@ class SaveReconstructions:
             values = _magnitude(columns[name]) * scale + shift
             volume = np.full((positions.max() + 1, *values.shape[1:]), np.nan, np.float32)
             volume[positions] = values
-            target = self.folder / f"{volume_name}_{name}.nii.gz"
-            temporary = target.with_name(f".partial_{target.name}")
             image = nib.Nifti1Image(volume.transpose(2, 1, 0), affine)
             image.header.set_xyzt_units("mm")
             image.header["descrip"] = f"es_medical {name}, research only"
-            nib.save(image, temporary)
-            os.replace(temporary, target)  # noqa: PTH105
+            with whole_or_not(self.folder / f"{volume_name}_{name}.nii.gz") as temporary:
+                nib.save(image, temporary)
 
 
 def volume_names(subjects: list[str], slices: list[int]) -> list[str]:

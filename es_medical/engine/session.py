@@ -218,7 +218,7 @@ class Training(Evaluation):
             tracker.log_metrics(means, engine.state.iteration)
 
     def _interval_means(self) -> dict[str, float]:
-        """Read the logged numbers of the steps since the last call: the only time that the device is waited for."""
+        """Read the logged numbers of the steps since the last call: here the device is waited for, not in a step."""
         steps, self._steps = self._steps, []
         names = list(steps[0])
         means = torch.stack([torch.stack([step[name].float() for name in names]) for step in steps]).mean(0)
