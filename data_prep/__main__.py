@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -55,7 +56,32 @@ def fastmri(
     slices: Annotated[Literal["middle", "all"], typer.Option(help="Slices of each volume; the paper: middle.")] = "middle",
     acceleration: Acceleration = 8,
     center_fraction: CenterFraction = 0.03,
-    sigma: Sigma = 0.005,
+    sigma: Annotated[
+        float | None,
+        typer.Option(
+            help="Noise on each real and imaginary part. Synthetic: of the simulated samples, for images in [0, 1] (default "
+            "0.005). Real: of the recorded samples in the file's units, in place of the estimate.",
+            min=0,
+            show_default="0.005, or estimated",
+        ),
+    ] = None,
+    measurements: Annotated[
+        Literal["synthetic", "real"],
+        typer.Option(help="Simulate k-space from magnitude images (the paper's main setting), or use the recorded k-space."),
+    ] = "synthetic",
+    added_noise: Annotated[
+        float, typer.Option(help="Real: noise to add on each part, for images whose low-resolution maximum is 1.", min=0)
+    ] = 0.0,
+    virtual_coils: Annotated[int, typer.Option(help="Real, multi-coil: compress to at most so many coils.", min=1)] = 8,
+    whiten: Annotated[bool, typer.Option(help="Real, multi-coil: remove the correlation of the noise between coils.")] = True,
+    native_width: Annotated[
+        bool,
+        typer.Option("--native-width", help="Real: keep the recorded columns; needed for files that are undersampled."),
+    ] = False,
+    mask_from: Annotated[
+        Path | None,
+        typer.Option(help="Real: use the mask of this slice file, with its acceleration and centre, in place of a new one."),
+    ] = None,
     seed: Seed = 0,
     mask_seed: MaskSeed = None,
     train: Annotated[
@@ -73,11 +99,25 @@ def fastmri(
     ] = None,
     coils: Annotated[Literal["single", "multi"], typer.Option(help="Kind of k-space to expect.")] = "single",
     target: Annotated[
-        Literal["auto", "esc", "rss"], typer.Option(help="Reconstruction that is the ground truth; auto: esc, else rss.")
+        Literal["auto", "esc", "rss"],
+        typer.Option(
+            help="Ground truth. Synthetic: the stored reconstruction, auto: esc, else rss. Real: auto: the complex image of "
+            "k-space (multi-coil: combined with the sensitivity maps), rss: root sum of squares of the coils."
+        ),
     ] = "auto",
-    normalise: Normalise = "slice",
+    normalise: Annotated[
+        Literal["slice", "volume"] | None,
+        typer.Option(
+            help="Synthetic: min-max range that becomes [0, 1]; the paper normalises each slice. Real: always each slice, by "
+            "the maximum of its low-resolution image. The scale is stored.",
+            show_default="slice",
+        ),
+    ] = None,
     without_image: WithoutImage = False,
-    workers: Annotated[int, typer.Option(help="Processes that read files.", min=1)] = 1,
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Threads that read and transform.", min=1, show_default="as many as there are cores, 8 at most"),
+    ] = None,
     salt: Annotated[
         str | None,
         typer.Option(
@@ -90,13 +130,18 @@ def fastmri(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check every file; write nothing.")] = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """FastMRI volumes in the paper's synthetic setting: magnitude ground truth, k-space simulated once with one mask.
+    """FastMRI volumes (and ISMRMRD raw files, with --measurements real), undersampled by one mask.
 
-    The ground truth is reconstruction_esc or reconstruction_rss, or the image of fully sampled k-space where there is
-    neither. Undersampled files without reconstruction are skipped. The split keeps the volumes of a patient together.
-    A folder as OUT gets fastmri.h5; a manifest (.manifest.json) is written beside it. A second run with the same input
-    and options does nothing; an interrupted one leaves nothing and starts again. Exit status 1: a file failed, or
-    nothing could be written.
+    Synthetic: the ground truth is reconstruction_esc or reconstruction_rss, or the image of fully sampled k-space where there
+    is neither; its k-space is simulated once. Undersampled files without reconstruction are skipped.
+
+    Real: the recorded k-space is resampled (sinc, free of aliasing) to the grid of the reconstruction; the noise level of
+    each slice is estimated and stored. The scale, coil compression and sensitivity maps (ESPIRiT, extra `coils`) use measured
+    lines only.
+
+    The split keeps the volumes of a patient together. A folder as OUT gets fastmri.h5; a manifest (.manifest.json) is
+    written beside it. A second run with the same input and options does nothing; an interrupted one leaves nothing and
+    starts again. Exit status 1: a file failed, or nothing could be written.
     """
     from rich.console import Console
 
@@ -105,13 +150,16 @@ def fastmri(
     from data_prep.workers import worker_pool
 
     options = command.Options(
-        slices, acceleration, center_fraction, sigma, seed, train, test, val, size, coils, target, normalise,
-        not without_image, mask_seed,
+        slices, acceleration, center_fraction, sigma, seed, train, test, val, size, coils, target, normalise or "slice",
+        not without_image, mask_seed, measurements, added_noise, virtual_coils, whiten, native_width,
     )  # fmt: skip
     try:
+        options = options if mask_from is None else options.with_mask_of(mask_from)
+        options.check(normalise)
         path = output_path(out, "fastmri.h5")
-        with worker_pool(workers) as pool:
-            job = command.Job(src, path, options, salt or default_salt(seed), workers, pool, Console())
+        threads = workers or min(os.cpu_count() or 1, 8)
+        with worker_pool(threads) as pool:
+            job = command.Job(src, path, options, salt or default_salt(seed), threads, pool, Console())
             succeeded = command.run(job, dry_run, overwrite)
     except (ValueError, OSError) as error:
         _stop(error)
@@ -150,6 +198,35 @@ def demo_mri(
     )
     try:
         demo.run(output_path(out, "demo_mri.h5"), options, overwrite, Console())
+    except (ValueError, OSError) as error:
+        _stop(error)
+
+
+@demo_app.command("kspace")
+def demo_kspace(
+    out: Annotated[Path, typer.Argument(help="Folder for the files.")],
+    size: Annotated[int, typer.Option(help="Rows and columns of the reconstruction, pixels.", min=16, max=512)] = 64,
+    coils: Annotated[int, typer.Option(help="Receive coils; 0 for single-coil files.", min=0)] = 8,
+    sigma: Annotated[
+        float, typer.Option(help="Noise on each part of a sample, for images with a maximum of 1.", min=0)
+    ] = 0.005,
+    volumes: Annotated[int, typer.Option(help="Files, each of a patient of its own.", min=1)] = 12,
+    slices: Annotated[int, typer.Option(help="Slices of each.", min=1)] = 9,
+    gap: Annotated[int, typer.Option(help="Slices left out between volumes.", min=0)] = 2,
+    seed: Annotated[int, typer.Option(help="Seed of phase, coils and noise.", min=0)] = 0,
+    overwrite: Overwrite = False,
+) -> None:
+    """Raw complex k-space in fastMRI's layout, as input of `fastmri --measurements real` (extra `demo`).
+
+    The magnitude is the ICBM152 T1 brain template; its phase, coils and noise are simulated, as each file says. A second run
+    with the same options does nothing.
+    """
+    from rich.console import Console
+
+    from data_prep import demo_kspace as command
+
+    try:
+        command.run(out, command.Options(size, coils, sigma, volumes, slices, gap, seed), overwrite, Console())
     except (ValueError, OSError) as error:
         _stop(error)
 

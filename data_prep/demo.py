@@ -30,6 +30,7 @@ from data_prep.manifest import (
     write_manifest,
 )
 from data_prep.simulate import Acquisition, Normalisation, VolumeRange, crop_or_pad
+from es_medical.data.geometry import Geometry
 from es_medical.data.slices import SliceHeader, SliceWriter, file_digest, read_header
 
 if TYPE_CHECKING:
@@ -76,21 +77,35 @@ def template_path() -> Path:
     return path
 
 
-def axial_slices(path: Path, size: int) -> tuple[NDArray, float]:
-    """Axial slices with tissue, anterior up and left on the left, and their pixel spacing.
+def axial_slices(path: Path, size: int) -> tuple[NDArray, list[Geometry]]:
+    """Axial slices with tissue, anterior up and the patient's left on the left, and where they stand.
 
     Returns:
-        (n, size, size) float32, spacing in mm.
+        (n, size, size) float32, the plane of each.
     """
     image = nibabel.Nifti1Image.from_filename(path)
     volume = np.asarray(image.dataobj, np.float32)  # (x to the right, y to the front, z upwards)
-    spacing = float(image.header.get_zooms()[0])
     slices = np.rot90(volume.transpose(2, 0, 1), axes=(1, 2))  # (z, rows from the front, columns from the left)
     side = max(slices.shape[1:])
     padded = torch.from_numpy(crop_or_pad(slices, (side, side)))
     small = interpolate(padded[:, None], (size, size), mode="bilinear", antialias=True, align_corners=False)[:, 0].numpy()
-    tissue = (small > 0.1 * small.max()).mean((1, 2))
-    return small[tissue >= LEAST_TISSUE], spacing * side / size
+    tissue = (small > 0.1 * small.max()).mean((1, 2)) >= LEAST_TISSUE
+    sizes = (slices.shape[1], slices.shape[2]), (side, side), (size, size)
+    planes = [
+        _plane(np.asarray(image.affine), volume.shape[1], z).resized(*sizes[:2]).rescaled(*sizes[1:])
+        for z in np.flatnonzero(tissue).tolist()
+    ]
+    return small[tissue], planes
+
+
+def _plane(affine: NDArray, n_y: int, z: int) -> Geometry:
+    """The plane of axial slice z of the template, whose pixel (row, column) is voxel (column, n_y - 1 - row, z)."""
+    lps = np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine  # nibabel's is RAS
+    right, back, up = lps[:3, 0], -lps[:3, 1], lps[:3, 2]
+    spacings = [float(np.linalg.norm(step)) for step in (back, right, up)]
+    orientation = (*(right / spacings[1]).tolist(), *(back / spacings[0]).tolist())
+    x, y, w, _ = (lps @ [0, n_y - 1, z, 1]).tolist()
+    return Geometry((x, y, w), orientation, (spacings[0], spacings[1]), spacings[2])
 
 
 def blocks(n: int, val: int, test: int, gap: int) -> list[tuple[str, range]]:
@@ -145,15 +160,17 @@ def run(out: Path, options: Options, overwrite: bool, console: Console) -> None:
     report(out, console)
 
 
-def _write(out: Path, slices: NDArray, spacing: float, acquisition: Acquisition, header: SliceHeader, options: Options) -> int:
+def _write(
+    out: Path, slices: NDArray, planes: list[Geometry], acquisition: Acquisition, header: SliceHeader, options: Options
+) -> int:
     volume = VolumeRange(float(slices.min()), float(slices.max()))
     pseudonyms = Pseudonyms(default_salt(options.seed))
     with SliceWriter(out, header, acquisition.size, acquisition.with_image) as writer:
         for block, (split, indices) in enumerate(blocks(len(slices), options.val, options.test, options.gap)):
             subject = pseudonyms.of("block", block)
             for i in indices:
-                key, millimetres = pseudonyms.of("slice", i), (spacing, spacing)
-                writer.append(acquisition.record(slices[i], volume, options.normalise, key, subject, split, millimetres, i))
+                key, by = pseudonyms.of("slice", i), options.normalise
+                writer.append(acquisition.record(slices[i], volume, by, key, subject, split, planes[i], i))
         return writer.n
 
 

@@ -1,19 +1,18 @@
-"""fastMRI volumes to one slice file, in the paper's synthetic setting.
-
-The ground truth is the magnitude reconstruction, min-max normalised, with zero imaginary part; the measurement is its
-undersampled k-space plus noise, simulated once with one mask (paper, "Details about the experiments").
-"""
+"""MR volumes to one slice file: in the paper's synthetic setting (`Simulation`), or as they were recorded (`Recording`)."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from data_prep.fastmri_file import FASTMRI_SIZE, Chosen, Coils, Target, Volume, Wanted, inspect, open_volume, read_target
+from data_prep.common_grid import common_recording
+from data_prep.fastmri_file import FASTMRI_SIZE, Chosen, Coils, Target, Volume, Wanted, inspect
 from data_prep.manifest import (
     RECIPE,
     Outcome,
@@ -28,7 +27,10 @@ from data_prep.manifest import (
     source_hash,
     write_manifest,
 )
-from data_prep.simulate import Acquisition, Normalisation, crop_or_pad
+from data_prep.recorded import RecordedTarget, RecordedVolume, inspect_recorded
+from data_prep.recording import Recording
+from data_prep.simulate import Acquisition, Normalisation
+from data_prep.simulation import Simulation
 from data_prep.sources import Source, find_sources
 from data_prep.subjects import Shares, split_subjects
 from data_prep.workers import R, T, ordered_map, tracked
@@ -37,15 +39,25 @@ from es_medical.data.slices import SliceHeader, SliceRecord, SliceWriter, file_d
 if TYPE_CHECKING:
     from rich.console import Console
 
+AnyVolume = Volume | RecordedVolume
+Pipeline = Simulation | Recording
+Measurements = Literal["synthetic", "real"]
+
+SYNTHETIC_SIGMA = 0.005
+TASK_BYTES = 2**25  # of records that a thread makes before it hands them on
+
 
 @dataclass(frozen=True)
 class Options:
-    """Knobs that decide what the file holds: see `python -m data_prep fastmri --help`."""
+    """Knobs that decide what the file holds: see `python -m data_prep fastmri --help`.
+
+    `mask` is a given sampling mask, one 0 or 1 for each column, in place of a drawn one.
+    """
 
     slices: Chosen = "middle"
     acceleration: float = 8
     center_fraction: float = 0.03
-    sigma: float = 0.005
+    sigma: float | None = None
     seed: int = 0
     train: float = 900
     test: float = 73
@@ -56,12 +68,47 @@ class Options:
     normalise: Normalisation = "slice"
     with_image: bool = True
     mask_seed: int | None = None
+    measurements: Measurements = "synthetic"
+    added_noise: float = 0.0
+    virtual_coils: int = 8
+    whiten: bool = True
+    native_width: bool = False
+    mask: str = ""
 
-    def acquisition(self, size: tuple[int, int]) -> Acquisition:
-        """The acquisition that all slices of this size go through."""
-        return Acquisition(
-            size, self.acceleration, self.center_fraction, self.sigma, self.seed, self.with_image, self.mask_seed
-        )
+    def __post_init__(self) -> None:
+        if self.measurements == "synthetic" and self.sigma is None:
+            object.__setattr__(self, "sigma", SYNTHETIC_SIGMA)
+
+    def check(self, normalise: Normalisation | None = None) -> None:
+        """Refuse knobs of the other kind of measurements: `normalise` as it was given, None for not at all.
+
+        Raises:
+            PrepError: a knob that would have no effect.
+        """
+        real = {
+            "--added-noise": self.added_noise > 0,
+            "--virtual-coils": self.virtual_coils != Options.virtual_coils,
+            "--no-whiten": not self.whiten,
+            "--native-width": self.native_width,
+            "--mask-from": self.mask != "",
+        }
+        synthetic = {"--normalise": normalise is not None, "--target esc": self.target == "esc"}
+        single = {"--target rss": self.target == "rss" and self.coils == "single"}
+        wrong = synthetic | single if self.measurements == "real" else real
+        given = [name for name, is_given in wrong.items() if is_given]
+        if given:
+            raise PrepError(f"{', '.join(given)}: without effect on --measurements {self.measurements} --coils {self.coils}")
+
+    def with_mask_of(self, path: Path) -> Options:
+        """These knobs with the sampling mask of a slice file; see `read_header` for the errors."""
+        header = read_header(path)
+        mask = "".join("01"[bool(one)] for one in header.mask.tolist())
+        return replace(self, mask=mask, acceleration=header.acceleration, center_fraction=header.center_fraction)
+
+    @property
+    def shares(self) -> Shares:
+        """Volumes for each split."""
+        return Shares(self.train, self.test, self.val)
 
 
 class Read(NamedTuple):
@@ -69,15 +116,31 @@ class Read(NamedTuple):
 
     source: Source
     digest: str
-    volume: Volume | None
+    volume: AnyVolume | None
     outcome: Outcome | None
 
 
 class Planned(NamedTuple):
     """A volume and where its slices go."""
 
-    volume: Volume
+    volume: AnyVolume
     split: str
+
+
+class Task(NamedTuple):
+    """Some slices of a volume, which are read together."""
+
+    planned: Planned
+    indices: tuple[int, ...]
+    last: bool
+
+
+class Part(NamedTuple):
+    """What became of a task: records and notes, or the failure of its volume."""
+
+    records: list[SliceRecord]
+    notes: list[str]
+    failure: Outcome | None
 
 
 def read_digest(source: Source) -> str:
@@ -88,13 +151,20 @@ def read_digest(source: Source) -> str:
         return ""
 
 
-def first_pass(item: tuple[Source, str], wanted: Wanted) -> Read:
+def first_pass(item: tuple[Source, str], options: Options) -> Read:
     """Checks one file; whatever is wrong with it becomes an outcome."""
     source, digest = item
     try:
-        return Read(source, digest, inspect(source.path, source.name, digest, wanted), None)
+        return Read(source, digest, _inspect(source, digest, options), None)
     except Exception as error:  # one bad file never stops the others
         return Read(source, digest, None, _failure(source.name, error))
+
+
+def _inspect(source: Source, digest: str, options: Options) -> AnyVolume:
+    if options.measurements == "real":
+        target: RecordedTarget = "rss" if options.target == "rss" else "auto"
+        return inspect_recorded(source.path, source.name, digest, options.coils, options.slices, target)
+    return inspect(source.path, source.name, digest, Wanted(options.coils, options.target, options.slices))
 
 
 def _failure(name: str, error: Exception) -> Outcome:
@@ -103,26 +173,32 @@ def _failure(name: str, error: Exception) -> Outcome:
     return Outcome(name, "failed", f"unexpected {type(error).__name__}", detail=str(error))
 
 
-def second_pass(
-    planned: Planned, acquisition: Acquisition, by: Normalisation, pseudonyms: Pseudonyms
-) -> tuple[list[SliceRecord], Outcome]:
-    """Normalises and measures the chosen slices of one volume."""
-    volume, split = planned
-    subject = pseudonyms.of("subject", volume.subject)
-    records = []
+def second_pass(task: Task, pipeline: Pipeline, pseudonyms: Pseudonyms) -> Part:
+    """Makes the records of some slices; a volume with a bad slice is given up."""
+    volume: Any = task.planned.volume  # of the kind that the pipeline is for
+    records, notes = list[SliceRecord](), list[str]()
     try:
-        with open_volume(volume.path) as file:
-            for i in volume.slices:
-                x = crop_or_pad(read_target(file, volume.target, i, volume.size), acquisition.size)
-                key = pseudonyms.of("slice", volume.digest, i)
-                records.append(acquisition.record(x, volume.range, by, key, subject, split, volume.spacing, i))
+        for record, remarks in pipeline.records(volume, task.indices, task.planned.split, pseudonyms):
+            records.extend([record] if record is not None else [])
+            notes.extend(remarks)
     except Exception as error:  # one bad file never stops the others
-        return [], _failure(volume.name, error)
-    done = Outcome(volume.name, "done", volume.note, slices=len(records), target=volume.target, split=split)
-    return records, done
+        return Part([], [], _failure(volume.name, error))
+    return Part(records, notes, None)
 
 
-def common_size(volumes: Sequence[Volume], size: int | None) -> tuple[int, int]:
+def tasks(planned: Sequence[Planned], pipeline: Pipeline) -> list[Task]:
+    """Divides the slices into tasks of at most `TASK_BYTES`, so that memory stays bounded whatever the volumes."""
+    height, width = pipeline.size
+    n = max(1, TASK_BYTES // (8 * height * width * (1 + max(2 * pipeline.coils, 1))))
+    result = []
+    for one in planned:
+        slices = one.volume.slices
+        chunks = [slices[i : i + n] for i in range(0, len(slices), n)]
+        result += [Task(one, chunk, chunk is chunks[-1]) for chunk in chunks]
+    return result
+
+
+def common_size(volumes: Sequence[AnyVolume], size: int | None) -> tuple[int, int]:
     """(H, W) of the slices: as asked for, else that of all targets, else fastMRI's 320 x 320 when they differ."""
     if size is not None:
         return size, size
@@ -130,13 +206,13 @@ def common_size(volumes: Sequence[Volume], size: int | None) -> tuple[int, int]:
     return sizes.pop() if len(sizes) == 1 else FASTMRI_SIZE
 
 
-def plan(volumes: Sequence[Volume], options: Options) -> tuple[list[Planned], list[Outcome]]:
+def plan(volumes: Sequence[AnyVolume], options: Options) -> tuple[list[Planned], list[Outcome]]:
     """Drops copies, assigns splits by subject, and orders the volumes by content."""
     unique = {volume.digest: volume for volume in reversed(volumes)}
     copies = [v for v in volumes if unique[v.digest] is not v]
     outcomes = [Outcome(v.name, "skipped", "copy of another file", f"({unique[v.digest].name})") for v in copies]
     ordered = [unique[digest] for digest in sorted(unique)]
-    splits = split_subjects([v.subject for v in ordered], options.seed, Shares(options.train, options.test, options.val))
+    splits = split_subjects([v.subject for v in ordered], options.seed, options.shares)
     planned = []
     for volume in ordered:
         split = splits[volume.subject]
@@ -145,6 +221,19 @@ def plan(volumes: Sequence[Volume], options: Options) -> tuple[list[Planned], li
         else:
             planned.append(Planned(volume, split))
     return planned, outcomes
+
+
+def choose_pipeline(volumes: Sequence[AnyVolume], options: Options) -> tuple[Pipeline, dict[str, str]]:
+    """What all slices go through, and by digest the volumes that do not fit it, with the cause."""
+    recorded = [volume for volume in volumes if isinstance(volume, RecordedVolume)]
+    if recorded:
+        return common_recording(recorded, options, common_size(recorded, options.size))
+    size = common_size(volumes, options.size)
+    sigma = float(options.sigma or 0)
+    acquired = Acquisition(
+        size, options.acceleration, options.center_fraction, sigma, options.seed, options.with_image, options.mask_seed
+    )
+    return Simulation(acquired, options.normalise), {}
 
 
 @dataclass(frozen=True)
@@ -188,45 +277,46 @@ def run(job: Job, dry_run: bool, overwrite: bool) -> bool:
     if earlier is not None:
         job.console.print("up to date: same input, same configuration")
         return _conclude(job, earlier)
-    wanted = Wanted(job.options.coils, job.options.target, job.options.slices)
-    reads = list(_mapped(partial(first_pass, wanted=wanted), list(zip(sources, digests, strict=True)), job, "checks"))
+    items = list(zip(sources, digests, strict=True))
+    reads = list(_mapped(partial(first_pass, options=job.options), items, job, "checks"))
     outcomes = stray + [read.outcome for read in reads if read.outcome is not None]
     volumes = [read.volume for read in reads if read.volume is not None]
     if not volumes:
         print_summary(outcomes, job.console)
         raise PrepError(f"no usable volume among {len(sources)} files of {job.source}: nothing was written")
-    planned, left_out = plan(volumes, job.options)
-    acquisition = job.options.acquisition(common_size(volumes, job.options.size))
+    pipeline, misfits = choose_pipeline(volumes, job.options)
+    outcomes += [Outcome(v.name, "failed", misfits[v.digest]) for v in volumes if v.digest in misfits]
+    planned, left_out = plan([v for v in volumes if v.digest not in misfits], job.options)
     if dry_run:
-        return _preview(job, planned, acquisition, outcomes + left_out)
+        return _preview(job, planned, pipeline, outcomes + left_out)
     lineage = {source_hash(read.source.name, job.pseudonyms): read.digest for read in reads}
-    header = acquisition.header(job.configuration(), lineage, digest)
-    return _write(job, planned, acquisition, header, outcomes + left_out)
+    header = pipeline.header(job.configuration(), lineage, digest)
+    return _write(job, planned, pipeline, header, outcomes + left_out)
 
 
 def _mapped(function: Callable[[T], R], items: Sequence[T], job: Job, label: str) -> Iterator[R]:
     return tracked(ordered_map(function, items, job.pool, 2 * job.workers), len(items), label)
 
 
-def _preview(job: Job, planned: Sequence[Planned], acquisition: Acquisition, outcomes: Sequence[Outcome]) -> bool:
+def _preview(job: Job, planned: Sequence[Planned], pipeline: Pipeline, outcomes: Sequence[Outcome]) -> bool:
     for volume, split in planned:
         job.console.print(f"{volume.name}: {len(volume.slices)} slices from {volume.target} to {split}", markup=False)
-    height, width = acquisition.size
+    height, width = pipeline.size
     job.console.print(f"dry run: would write slices of {height} x {width} to {job.out}", soft_wrap=True)
     print_summary(outcomes, job.console)
     return all(outcome.status != "failed" for outcome in outcomes)
 
 
-def _write(
-    job: Job, planned: Sequence[Planned], acquisition: Acquisition, header: SliceHeader, outcomes: list[Outcome]
-) -> bool:
+def _write(job: Job, planned: Sequence[Planned], pipeline: Pipeline, header: SliceHeader, outcomes: list[Outcome]) -> bool:
     announce_changes(job.out, header.configuration, job.console)
-    work = partial(second_pass, acquisition=acquisition, by=job.options.normalise, pseudonyms=job.pseudonyms)
-    with SliceWriter(job.out, header, acquisition.size, acquisition.with_image) as writer:
-        for records, outcome in _mapped(work, planned, job, "slices"):
-            for record in records:
-                writer.append(record)
-            outcomes.append(outcome)
+    work = partial(second_pass, pipeline=pipeline, pseudonyms=job.pseudonyms)
+    todo = tasks(planned, pipeline)
+    with SliceWriter(job.out, header, pipeline.size, pipeline.with_image, pipeline.coils) as writer:
+        volume = _Written(writer)
+        for task, part in zip(todo, _mapped(work, todo, job, "slices"), strict=True):
+            volume.add(part)
+            if task.last:
+                outcomes.append(volume.finish(task.planned))
         if writer.n == 0:
             print_summary(outcomes, job.console)
             raise PrepError(f"no slice could be made of {len(planned)} volumes: nothing was written")
@@ -234,12 +324,55 @@ def _write(
     return _conclude(job, outcomes)
 
 
+class _Written:
+    """The slices of one volume after another, taken back when one of them fails."""
+
+    def __init__(self, writer: SliceWriter) -> None:
+        self.writer = writer
+        self._begin()
+
+    def _begin(self) -> None:
+        self.start = self.writer.n
+        self.failure: Outcome | None = None
+        self.notes: Counter[str] = Counter()
+        self.scales, self.ranges, self.maxima = list[float](), list[float](), list[float]()
+
+    def add(self, part: Part) -> None:
+        """Write a part of the volume, unless an earlier one failed."""
+        self.failure = self.failure or part.failure
+        if self.failure is None:
+            self.notes.update(part.notes)
+            for record in part.records:
+                self.writer.append(record)
+                self.scales.append(record.scale)
+                self.ranges.append(record.data_range)
+                self.maxima.append(record.scale * record.peak)
+
+    def finish(self, planned: Planned) -> Outcome:
+        """End the volume: what became of it."""
+        volume, split = planned
+        n = self.writer.n - self.start
+        outcome = self.failure
+        if outcome is None and n == 0:
+            outcome = Outcome(volume.name, "failed", "every chosen slice is blank")
+        if outcome is not None:
+            self.writer.rollback(self.start)
+        else:
+            if volume.whole and self.writer.with_image and all(math.isnan(one) for one in self.ranges):
+                self.writer.set_data_range(self.start, [max(self.maxima) / scale for scale in self.scales])
+            notes = [f"{note} ({count} of {len(volume.slices)} slices)" for note, count in sorted(self.notes.items())]
+            text = "; ".join([*([volume.note] if volume.note else []), *notes])
+            outcome = Outcome(volume.name, "done", text, slices=n, target=volume.target, split=split)
+        self._begin()
+        return outcome
+
+
 def _conclude(job: Job, outcomes: Sequence[Outcome]) -> bool:
     print_summary(outcomes, job.console)
     header = read_header(job.out)
     counts = " · ".join(f"{name} {header.splits.get(name, 0)}" for name in ("train", "val", "test"))
     job.console.print(f"{job.out}: {header.n} slices of {header.size[0]} x {header.size[1]} ({counts})", soft_wrap=True)
-    for target in sorted({outcome.target for outcome in outcomes if outcome.target}):
+    for target in sorted({outcome.target for outcome in outcomes if outcome.target and header.has_image}):
         n = sum(outcome.target == target for outcome in outcomes)
         job.console.print(f"ground truth from {target}: {n} volumes", markup=False)
     return all(outcome.status != "failed" for outcome in outcomes)

@@ -19,6 +19,8 @@ from data_prep.simulate import VolumeRange, crop_or_pad
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from es_medical.data.geometry import Geometry
+
 Coils = Literal["single", "multi"]
 Target = Literal["auto", "esc", "rss"]
 Chosen = Literal["middle", "all"]
@@ -27,6 +29,7 @@ SIGNATURE = b"\x89HDF\r\n\x1a\n"
 RECONSTRUCTIONS = ("reconstruction_esc", "reconstruction_rss")
 COMPUTED = {"single": "ifft(kspace)", "multi": "rss(ifft(kspace))"}
 FASTMRI_SIZE = (320, 320)
+COILS_OF_RANK = {3: "single", 4: "multi"}
 
 
 @contextmanager
@@ -97,6 +100,7 @@ class Volume:
     range: VolumeRange
     spacing: tuple[float, float]
     note: str = ""
+    whole = True  # `range` is that of the whole volume, whatever slices are chosen
 
 
 def read_kspace(file: h5py.File, index: int) -> NDArray[np.complexfloating]:
@@ -109,6 +113,61 @@ def read_kspace(file: h5py.File, index: int) -> NDArray[np.complexfloating]:
     if not np.iscomplexobj(k):
         raise PrepError(f"kspace is {k.dtype}, expected complex: its imaginary part is lost")
     return k
+
+
+class FastMRIVolume:
+    """A file in fastMRI's layout as a `RawVolume`, read slice by slice.
+
+    Args:
+        file: the open HDF5 file: `kspace` (slices, H, W) or (slices, coils, H, W), and where there are `mask` (W,),
+            `reconstruction_*` (whose size is that of the reconstruction) and `ismrmrd_header`.
+
+    Raises:
+        PrepError: there is no such k-space, or its mask does not fit.
+    """
+
+    noise_covariance: NDArray[np.complexfloating] | None = None
+    note = ""
+
+    def __init__(self, file: h5py.File) -> None:
+        if "kspace" not in file:
+            raise PrepError(f"no dataset kspace (found: {', '.join(sorted(file)) or 'nothing'})")
+        shape = _shape(file, "kspace")
+        if len(shape) not in COILS_OF_RANK:
+            raise PrepError(f"kspace of shape {shape} has rank {len(shape)}, expected (slices, H, W) or (slices, coils, H, W)")
+        if 0 in shape:
+            raise PrepError(f"kspace of shape {shape} holds no {'slices' if shape[0] == 0 else 'samples'}")
+        self._file = file
+        self.n_slices, self.coils = shape[0], shape[1] if COILS_OF_RANK[len(shape)] == "multi" else 0
+        self.size: tuple[int, int] = (shape[-2], shape[-1])
+        self.encoding = self._encoding()
+        self.mask = self._mask()
+        self.subject = _patient(file)
+
+    def kspace(self, index: int) -> NDArray[np.complexfloating]:
+        """One slice, (H, W) or (coils, H, W), complex64; see `read_kspace`."""
+        return read_kspace(self._file, index).astype(np.complex64, copy=False)
+
+    def geometry(self, index: int) -> Geometry | None:
+        """None: the layout holds no orientation."""
+        return None
+
+    def _encoding(self) -> Encoding:
+        """That of the header, with the size of the stored reconstruction and the pixels of the stored k-space."""
+        encoding = parse_header(_scalar(self._file, "ismrmrd_header"))
+        if encoding.recorded is not None:
+            rows, columns = (m / n for m, n in zip(encoding.recorded, self.size, strict=True))
+            encoding = encoding._replace(pixel=(encoding.pixel[0] * rows, encoding.pixel[1] * columns))
+        stored = [_shape(self._file, key) for key in RECONSTRUCTIONS if key in self._file]
+        return encoding._replace(size=stored[0][1:]) if stored and len(stored[0]) == 3 and 0 not in stored[0] else encoding
+
+    def _mask(self) -> NDArray[np.bool_] | None:
+        if "mask" not in self._file:
+            return None
+        mask = np.squeeze(_read(self._file, "mask"))
+        if mask.shape != (self.size[1],) or not np.isin(mask, (0, 1)).all():
+            raise PrepError(f"mask of shape {mask.shape} is none of 0 and 1 for each of the {self.size[1]} columns of kspace")
+        return mask.astype(bool)
 
 
 def _read(file: h5py.File, name: str, index: int | None = None) -> NDArray:

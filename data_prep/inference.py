@@ -1,10 +1,17 @@
-"""The input of a bundle's inference: a slice file as it is, or a fastMRI volume prepared as the training data was."""
+"""The input of a bundle's inference: a slice file as it is, or a scan prepared as the training data was."""
 
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from data_prep.fastmri import Job, Options, run
-from data_prep.manifest import PrepError, Pseudonyms, default_salt
+from data_prep.manifest import PrepError, Pseudonyms, default_salt, manifest_path
 from es_medical.data import read_header
+
+logger = logging.getLogger(__name__)
 
 
 def slice_file(
@@ -20,7 +27,7 @@ def slice_file(
 
     A slice file is returned as it is. The slices of a fastMRI volume are all prepared into `output_dir` in the synthetic
     setting: k-space is simulated from its magnitude reconstruction, with the mask and noise given.
-    The file's name is a pseudonym of the source's.
+    The file's name is a pseudonym of the source's. Files of a folder that fail are left out; `raise_failures` tells.
 
     Args:
         source: HDF5 slice file, fastMRI volume, or a folder of volumes.
@@ -35,18 +42,86 @@ def slice_file(
         FileNotFoundError: there is no `source`.
         PrepError: it is neither a slice file nor a usable volume.
     """
-    from rich.console import Console
+    if is_slice_file(source):
+        return source
+    options = Options("all", acceleration, center_fraction, sigma, seed, train=1, test=0, val=0, mask_seed=mask_seed)
+    return _prepared(Path(source), output_dir, options)
 
+
+def scan_file(source: str, output_dir: str, ckpt_dir: str) -> str:
+    """Return the path of a slice file for `source`, prepared from recorded k-space as the training data was.
+
+    A slice file is returned as it is. All slices of a volume (fastMRI's layout or ISMRMRD) are prepared into `output_dir` with
+    the knobs that made the training data, as kept with the weights, and with its mask: a fully sampled scan is undersampled
+    by it, a scan that is undersampled keeps its own lines. The file's name is a pseudonym of the source's. Files of a folder
+    that fail are left out; `raise_failures` tells.
+
+    Args:
+        source: HDF5 slice file, volume, or a folder of volumes.
+        output_dir: where a prepared slice file is written.
+        ckpt_dir: folder of the trained weights.
+
+    Raises:
+        FileNotFoundError: there is no `source`, or no weights.
+        PrepError: it is neither a slice file nor a usable volume, or the network was not trained on recorded k-space.
+    """
+    from es_medical.engine.checkpoint import read_preparation
+
+    if is_slice_file(source):
+        return source
+    return _prepared(Path(source), output_dir, options_of_training(read_preparation(ckpt_dir)))
+
+
+def options_of_training(preparation: Mapping[str, Any]) -> Options:
+    """The knobs that prepare a scan as the training data was, see `es_medical.engine.checkpoint.preparation`.
+
+    Raises:
+        PrepError: the training data was not made from recorded k-space by `data_prep fastmri`.
+    """
+    configuration = preparation.get("configuration", {})
+    if configuration.get("measurements") != "real":
+        made = (
+            f"{configuration.get('command', 'an unknown command')}, measurements {configuration.get('measurements', 'unknown')}"
+        )
+        raise PrepError(
+            f"the weights were trained on data of another kind ({made}): prepare the scan by `python -m data_prep` and "
+            "give the slice file"
+        )
+    kept = {field.name: configuration[field.name] for field in fields(Options) if field.name in configuration}
+    mask = "".join("01"[bool(one)] for one in preparation["measured"])
+    lines = {name: preparation[name] for name in ("acceleration", "center_fraction")}
+    own = {"slices": "all", "train": 1, "test": 0, "val": 0, "with_image": False, "mask": mask}
+    return Options(**(kept | lines | own))
+
+
+def is_slice_file(source: str) -> bool:
+    """Whether there is a slice file at `source`; raises FileNotFoundError where there is nothing."""
     path = Path(source)
     if not path.exists():
-        raise FileNotFoundError(f"no input at {path}: give a slice file or a fastMRI volume as --data_file")
+        raise FileNotFoundError(f"no input at {path}: give a slice file or a volume as --data_file")
     try:
         read_header(path)
     except (ValueError, OSError):
-        pseudonym = Pseudonyms(default_salt(seed)).of("input", path.name)  # the name itself may be a patient's
-        out = Path(output_dir) / f"{pseudonym}_slices.h5"
-        options = Options("all", acceleration, center_fraction, sigma, seed, train=1, test=0, val=0, mask_seed=mask_seed)
-        if not run(Job(path, out, options, default_salt(seed), 1, None, Console()), dry_run=False, overwrite=False):
-            raise PrepError(f"not every volume of {path} could be prepared: see the list above") from None
-        return str(out)
-    return str(path)
+        return False
+    return True
+
+
+def _prepared(source: Path, output_dir: str, options: Options) -> str:
+    from rich.console import Console
+
+    salt = default_salt(options.seed)
+    pseudonym = Pseudonyms(salt).of("input", source.name)  # the name itself may be a patient's
+    out = Path(output_dir) / f"{pseudonym}_slices.h5"
+    if not run(Job(source, out, options, salt, 1, None, Console()), dry_run=False, overwrite=False):
+        logger.error("not every file of %s could be prepared: see the list above; the others are reconstructed", source)
+    return str(out)
+
+
+def raise_failures(slice_file: str) -> None:
+    """Raise PrepError when a source of a prepared slice file had failed: after the others were reconstructed."""
+    path = manifest_path(Path(slice_file))
+    sources = json.loads(path.read_text(encoding="utf-8"))["sources"] if path.is_file() else []
+    failed = [source for source in sources if source["status"] == "failed"]
+    if failed:
+        causes = "; ".join(sorted({source["cause"] for source in failed}))
+        raise PrepError(f"{len(failed)} of {len(sources)} files failed and were not reconstructed: {causes}")

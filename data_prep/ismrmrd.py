@@ -1,4 +1,4 @@
-"""What the ISMRMRD header of an acquisition says about geometry and encoding."""
+"""What the ISMRMRD header of an acquisition says about geometry, encoding, scanner and patient."""
 
 from __future__ import annotations
 
@@ -11,52 +11,141 @@ NAN = float("nan")
 
 
 class Encoding(NamedTuple):
-    """What the ISMRMRD header says.
+    """What the ISMRMRD header says about one encoding space.
+
+    Rows are the readout (ISMRMRD x, with its oversampling), columns the phase encoding (y).
 
     Attributes:
-        spacing: row and column spacing in mm, NaN where unknown.
+        spacing: row and column spacing in mm of the reconstruction, NaN where unknown.
         size: (H, W) of the reconstruction, or None.
         measured: first and one past the last k-space column inside the encoding limits, or None.
+        pixel: row and column spacing in mm of the recorded grid (encoded field of view / encoded matrix), NaN where unknown.
+        slice_thickness: encoded field of view in mm across the slice, NaN where unknown.
+        recorded: (H, W) of the recorded grid (encoded matrix), or None.
+        partitions: number of encoded partitions (z); 1 in 2-D, also where unknown.
+        center: encoding step that is k = 0, or None.
+        trajectory: ``cartesian``, ``epi``, ``radial``, ...; empty when the header does not say.
+        calibration: how the lines of parallel calibration were taken: ``embedded``, ``separate``, ...; empty when not said.
+        slices: number of slices by the encoding limits, or None.
     """
 
     spacing: tuple[float, float] = (NAN, NAN)
     size: tuple[int, int] | None = None
     measured: tuple[int, int] | None = None
+    pixel: tuple[float, float] = (NAN, NAN)
+    slice_thickness: float = NAN
+    recorded: tuple[int, int] | None = None
+    partitions: int = 1
+    center: int | None = None
+    trajectory: str = ""
+    calibration: str = ""
+    slices: int | None = None
 
 
-def parse_header(xml: bytes | str) -> Encoding:
-    """Reads spacing, reconstructed size and encoding limits; what is missing or malformed stays unknown.
+class Scan(NamedTuple):
+    """What the ISMRMRD header says about scanner and patient.
 
-    Rows are the readout (ISMRMRD x), columns the phase encoding (y). A header with a document type is not parsed:
-    entities could make it expand without bound.
-
-    >>> parse_header("not xml")
-    Encoding(spacing=(nan, nan), size=None, measured=None)
+    Attributes:
+        vendor: name of the scanner's maker, lower case; empty when unknown.
+        noise_bandwidth: effective bandwidth of noise over that of the receiver (relativeReceiverNoiseBandwidth), NaN unknown.
+        patient: patient identifier, else the patient's name, else empty. Never stored as it is.
     """
-    text = xml.decode("utf-8", "replace") if isinstance(xml, bytes) else str(xml)
-    if "<!DOCTYPE" in text or "<!ENTITY" in text:
+
+    vendor: str = ""
+    noise_bandwidth: float = NAN
+    patient: str = ""
+
+
+def parse_header(xml: bytes | str, space: int = 0) -> Encoding:
+    """Reads the encoding space with number `space`; what is missing or malformed stays unknown.
+
+    A header with a document type is not parsed: entities could make it expand without bound.
+
+    >>> parse_header("not xml").size is None
+    True
+    """
+    root = _parse(xml)
+    spaces = [] if root is None else root.findall("{*}encoding")
+    if space >= len(spaces):
         return Encoding()
-    try:
-        root = ElementTree.fromstring(text.encode())
-    except ElementTree.ParseError:
-        return Encoding()
-    size = _numbers(root, "reconSpace/matrixSize", ("x", "y"))
-    field = _numbers(root, "reconSpace/fieldOfView_mm", ("x", "y"))
-    encoded = _numbers(root, "encodedSpace/matrixSize", ("y",))
-    limits = _numbers(root, "encodingLimits/kspace_encoding_step_1", ("center", "maximum"))
-    spacing = (field[0] / size[0], field[1] / size[1]) if size and field and min(size) > 0 else (NAN, NAN)
-    left = int(encoded[0]) // 2 - int(limits[0]) if encoded and limits else 0
+    node = spaces[space]
+    size, spacing = _grid(node, "reconSpace")
+    recorded, pixel = _grid(node, "encodedSpace")
+    center = _numbers(node, "encodingLimits/kspace_encoding_step_1", ("center",))
+    partitions = _numbers(node, "encodedSpace/matrixSize", ("z",)) or [1.0]
+    thickness = _numbers(node, "encodedSpace/fieldOfView_mm", ("z",)) or [NAN]
+    slices = _numbers(node, "encodingLimits/slice", ("maximum",))
     return Encoding(
         spacing=spacing,
-        size=(int(size[0]), int(size[1])) if size and min(size) >= 1 else None,
-        measured=(max(left, 0), left + int(limits[1]) + 1) if encoded and limits else None,
+        size=size,
+        measured=_measured(node),
+        pixel=pixel,
+        slice_thickness=thickness[0] if thickness[0] > 0 else NAN,
+        recorded=recorded,
+        partitions=max(int(partitions[0]), 1),
+        center=int(center[0]) if center else None,
+        trajectory=_text(node, "trajectory").lower(),
+        calibration=_text(node, "parallelImaging/calibrationMode").lower(),
+        slices=int(slices[0]) + 1 if slices else None,
     )
 
 
-def _numbers(root: ElementTree.Element, path: str, names: tuple[str, ...]) -> list[float] | None:
-    parent = "{*}encoding/" + "/".join("{*}" + part for part in path.split("/"))
+def parse_scan(xml: bytes | str) -> Scan:
+    """Reads what the header says about scanner and patient; what is missing or malformed stays unknown.
+
+    >>> parse_scan("<a><subjectInformation><patientID> 7 </patientID></subjectInformation></a>").patient
+    '7'
+    """
+    root = _parse(xml)
+    if root is None:
+        return Scan()
+    system, subject = "acquisitionSystemInformation", "subjectInformation"
+    bandwidth = _numbers(root, system, ("relativeReceiverNoiseBandwidth",)) or [NAN]
+    patient = _text(root, f"{subject}/patientID") or _text(root, f"{subject}/patientName")
+    return Scan(_text(root, f"{system}/systemVendor").lower(), bandwidth[0], patient)
+
+
+def _parse(xml: bytes | str) -> ElementTree.Element | None:
+    text = xml.decode("utf-8", "replace") if isinstance(xml, bytes) else str(xml)
+    if "<!DOCTYPE" in text or "<!ENTITY" in text:
+        return None
     try:
-        values = [float(root.findtext(f"{parent}/{{*}}{name}", "")) for name in names]
+        return ElementTree.fromstring(text.encode())
+    except ElementTree.ParseError:
+        return None
+
+
+def _grid(space: ElementTree.Element, name: str) -> tuple[tuple[int, int] | None, tuple[float, float]]:
+    """(rows, columns) and pixel size in mm of ``reconSpace`` or ``encodedSpace``."""
+    size = _numbers(space, f"{name}/matrixSize", ("x", "y"))
+    field = _numbers(space, f"{name}/fieldOfView_mm", ("x", "y"))
+    if not size or min(size) < 1:
+        return None, (NAN, NAN)
+    pixel = (field[0] / size[0], field[1] / size[1]) if field and min(field) > 0 else (NAN, NAN)
+    return (int(size[0]), int(size[1])), pixel
+
+
+def _measured(space: ElementTree.Element) -> tuple[int, int] | None:
+    encoded = _numbers(space, "encodedSpace/matrixSize", ("y",))
+    limits = _numbers(space, "encodingLimits/kspace_encoding_step_1", ("center", "maximum"))
+    first = _numbers(space, "encodingLimits/kspace_encoding_step_1", ("minimum",)) or [0.0]
+    if not encoded or not limits:
+        return None
+    left = int(encoded[0]) // 2 - int(limits[0])
+    return max(left + int(first[0]), 0), left + int(limits[1]) + 1
+
+
+def _path(path: str) -> str:
+    return "/".join("{*}" + part for part in path.split("/"))
+
+
+def _text(node: ElementTree.Element, path: str) -> str:
+    return (node.findtext(_path(path)) or "").strip()
+
+
+def _numbers(node: ElementTree.Element, path: str, names: tuple[str, ...]) -> list[float] | None:
+    try:
+        values = [float(_text(node, f"{path}/{name}")) for name in names]
     except ValueError:
         return None
     return values if np.isfinite(values).all() else None

@@ -119,14 +119,13 @@ def manifest_path(out: Path) -> Path:
 
 def write_manifest(out: Path, digest: str, outcomes: Iterable[Outcome], pseudonyms: Pseudonyms) -> None:
     """Writes the manifest of a finished slice file whole, beside it: counts, configuration, and each source by its hash."""
-    from es_medical.data.slices import file_digest, read_header
+    from es_medical.data.slices import read_header
 
     header = read_header(out)
     content = {
         "schema": 1,
         "tool_version": header.tool_version,
         "digest": digest,
-        "sha256": file_digest(out),
         "slices": {"total": header.n, **header.splits},
         "configuration": dict(header.configuration),
         "sources": sorted((_entry(outcome, pseudonyms) for outcome in outcomes), key=lambda entry: entry["source"]),

@@ -65,13 +65,75 @@ def check_fully_sampled(slices: Iterable[NDArray], limits: tuple[int, int] | Non
     return _padding(first[1], size, limits is not None)
 
 
-def _extent(filled: NDArray, limits: tuple[int, int] | None, index: int) -> Extent:
-    rows = _span(np.asarray(filled.any(1)), None, "rows", index)
-    columns = _span(np.asarray(filled.any(0)), limits, "columns", index)
+def measured_extent(k: NDArray, limits: tuple[int, int] | None, mask: NDArray | None, index: int) -> Extent:
+    """The measured rows and columns of one slice, once its zeros are where they may be.
+
+    Without a mask, or with one that leaves nothing out, no row or column between the first and the last measured one may be
+    empty. Empty edges were not measured, whatever the header says; more of them than a quarter of the side that its limits
+    do not explain are an undersampled scan. With a mask, its lines must hold samples and the others none.
+
+    Args:
+        k: k-space, (H, W) or (coils, H, W).
+        limits: first and one past the last encoded column, None where unknown.
+        mask: (W,) measured columns, or None.
+        index: of the slice, for messages.
+
+    Raises:
+        PrepError: the slice is zero everywhere, undersampled, or does not fit the mask.
+
+    >>> measured_extent(np.array([[0, 1, 1, 1, 1, 0]]), (0, 5), None, 0).columns
+    Span(start=1, stop=5)
+    >>> measured_extent(np.array([[1, 0, 1, 0]]), (0, 3), np.array([1, 0, 1, 0]), 0).columns
+    Span(start=0, stop=3)
+    """
+    filled = (k != 0).reshape(-1, *k.shape[-2:]).any(0)  # (H, W)
+    if not filled.any():
+        raise PrepError(f"kspace slice {index} is zero everywhere")
+    width = filled.shape[1]
+    start, stop = limits or (0, width)
+    if mask is not None and not bool(np.all(mask[start:stop])):
+        return _masked_extent(filled, limits, np.asarray(mask, bool), index)
+    rows, columns = _occupied(filled.any(1), None, "rows", index), _occupied(filled.any(0), limits, "columns", index)
     inside = filled[rows.start : rows.stop, columns.start : columns.stop]
+    _check_filled(inside, index)
+    return Extent(rows, columns)
+
+
+def _occupied(filled: NDArray, limits: tuple[int, int] | None, axis: str, index: int) -> Span:
+    """From the first to the last row or column that is not empty."""
+    occupied = filled.nonzero()[0]
+    start, stop = int(occupied[0]), int(occupied[-1]) + 1
+    if stop - start != len(occupied):
+        raise _undersampled(index, f"{stop - start - len(occupied)} of {stop - start} encoded {axis} are empty")
+    first, last = limits or (0, len(filled))
+    unexplained = max(start - first, 0) + max(last - stop, 0)
+    if unexplained > TOLERATED * len(filled):
+        raise _undersampled(
+            index, f"{unexplained} encoded {axis} at the edges are empty, at most a quarter of {len(filled)} may be"
+        )
+    return Span(start, stop)
+
+
+def _masked_extent(filled: NDArray, limits: tuple[int, int] | None, mask: NDArray, index: int) -> Extent:
+    rows, columns, lines = np.flatnonzero(filled.any(1)), np.asarray(filled.any(0)), np.flatnonzero(mask)
+    if not mask.any() or bool((columns & ~mask).any()) or not bool(columns[mask].any()):
+        raise PrepError(
+            f"the stored mask does not fit slice {index}: {int((columns & ~mask).sum())} columns that it leaves out hold "
+            f"samples, {int((mask & ~columns).sum())} of its {int(mask.sum())} columns are empty"
+        )
+    return Extent(Span(int(rows[0]), int(rows[-1]) + 1), Span(*limits) if limits else Span(int(lines[0]), int(lines[-1]) + 1))
+
+
+def _check_filled(inside: NDArray, index: int) -> None:
     empty = inside.size - int(inside.sum())
     if empty > TOLERATED * inside.size:
         raise _undersampled(index, f"{empty} of {inside.size} encoded samples are empty, at most a quarter expected")
+
+
+def _extent(filled: NDArray, limits: tuple[int, int] | None, index: int) -> Extent:
+    rows = _span(np.asarray(filled.any(1)), None, "rows", index)
+    columns = _span(np.asarray(filled.any(0)), limits, "columns", index)
+    _check_filled(filled[rows.start : rows.stop, columns.start : columns.stop], index)
     return Extent(rows, columns)
 
 

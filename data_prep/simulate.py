@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from data_prep.manifest import PrepError
+from es_medical.data.geometry import Geometry
 from es_medical.data.slices import SliceHeader, SliceRecord
 from es_medical.physics import MRI, gaussian_line_mask, measure
 from es_medical.randomness import item_generator
@@ -123,7 +124,7 @@ class Acquisition:
         key: str,
         subject: str,
         split: str,
-        spacing: tuple[float, float],
+        place: Geometry,
         index: int,
     ) -> SliceRecord:
         """Normalises a magnitude image and simulates y = M F x + noise, the noise drawn from (seed, key) alone.
@@ -143,7 +144,10 @@ class Acquisition:
             split=split,
             scale=scale,
             offset=offset,
-            spacing=spacing,
+            spacing=place.spacing,
             data_range=(volume.maximum - offset) / scale if self.with_image else float("nan"),
             slice=index,
+            position=place.position,
+            orientation=place.orientation,
+            slice_spacing=place.slice_spacing,
         )

@@ -1,15 +1,18 @@
-"""A map over files: in order, in this process or in several, with a progress bar and bounded memory."""
+"""A map over files: in order, in one thread or in several, with a progress bar and bounded memory.
+
+Threads and not processes: reading, hashing and Fourier transforms let go of Python's lock, and nothing has to be copied.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import islice
-from multiprocessing import get_context
 from typing import TypeVar
 
+import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -19,29 +22,36 @@ R = TypeVar("R")
 
 @contextmanager
 def worker_pool(workers: int) -> Iterator[Executor | None]:
-    """Processes that serve all passes of a run, or None to work in this one; they start when first used.
+    """Threads that serve all passes of a run, or None to work in this one.
+
+    Each does its own Fourier transforms: torch uses one thread for each of them meanwhile.
 
     Args:
-        workers: number of processes; 1 or less works in this process.
+        workers: number of threads; 1 or less works in this one.
     """
-    if workers <= 1:
-        yield None
-        return
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     try:
-        yield pool
+        if workers <= 1:
+            yield None
+            return
+        pool = ThreadPoolExecutor(workers)
+        try:
+            yield pool
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        torch.set_num_threads(threads)
 
 
 def ordered_map(function: Callable[[T], R], items: Sequence[T], pool: Executor | None, ahead: int = 4) -> Iterator[R]:
     """Results in the order of the items; at most `ahead` of them wait at a time, so memory stays bounded.
 
     Args:
-        function: a module-level function (or a partial of one), so that it can be sent to a process.
+        function: what to apply.
         items: what to apply it to.
-        pool: processes, or None for this one.
-        ahead: results under way at a time; at least the number of processes.
+        pool: threads, or None for this one.
+        ahead: results under way at a time; at least the number of threads.
     """
     if pool is None:
         yield from map(function, items)

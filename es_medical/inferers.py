@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from es_medical.groups import Group
 from es_medical.metrics.heldout import heldout_error
-from es_medical.physics.base import Operator, recorruption
+from es_medical.physics.base import Operator, noise_level, recorruption
 from es_medical.randomness import item_generator
 from es_medical.splits import Split
 from es_medical.types import Image, Measurement, PerItem
@@ -34,34 +34,37 @@ class Inferer:
     Args:
         split: draws M1.
         n_samples: J.
-        sigma: standard deviation of the noise, in the units of y.
+        sigma: standard deviation of the noise, in the units of y; None takes that of each item.
         alpha: recorruption strength.
         group: the group of the reconstructor, None when it has none (then `g` is not handed to it).
         split_input: whether reconstructions come from split measurements (ES) or from all of y.
         whole_group: use every g for each sample (|G| times the cost) in place of a random one.
         seed: of the splits, noise and g; drawn for each item by its id, so batches don't matter.
+        sigma_factor: what sigma is multiplied by, as in training.
     """
 
     def __init__(
         self,
         split: Split,
         n_samples: int = 10,
-        sigma: float = 0.0,
+        sigma: float | None = 0.0,
         alpha: float = 0.5,
         group: Group | None = None,
         split_input: bool = True,
         whole_group: bool = False,
         seed: int = 0,
+        sigma_factor: float = 1.0,
     ) -> None:
         if n_samples < 1 or n_samples != int(n_samples):
             raise ValueError(f"n_samples must be a whole number, at least 1, got {n_samples}")
-        if not sigma >= 0 or not alpha > 0:
-            raise ValueError(f"sigma must be >= 0 and alpha > 0, got {sigma} and {alpha}")
+        if not (sigma is None or sigma >= 0) or not alpha > 0 or not sigma_factor >= 0:
+            raise ValueError(f"sigma and sigma_factor must be >= 0 and alpha > 0, got {sigma}, {sigma_factor} and {alpha}")
         self.split, self.n_samples, self.sigma, self.alpha = split, n_samples, sigma, alpha
         self.group, self.split_input, self.whole_group, self.seed = group, split_input, whole_group, seed
+        self.sigma_factor = sigma_factor
 
     @property
-    def settings(self) -> dict[str, str | float | bool]:
+    def settings(self) -> dict[str, str | float | bool | None]:
         """What a network trained for this inferer expects of its input; kept with its weights."""
         return {
             "split_unit": self.split.unit,
@@ -69,18 +72,26 @@ class Inferer:
             "n_center": self.split.n_center,
             "split_input": self.split_input,
             "sigma": self.sigma,
+            "sigma_factor": self.sigma_factor,
             "alpha": self.alpha,
         }
 
     @torch.no_grad()
-    def __call__(self, reconstructor: nn.Module, y: Measurement, physics: Operator, ids: list[str]) -> Reconstruction:
-        """Reconstruct y (B, ...); `ids` name the items."""
+    def __call__(
+        self, reconstructor: nn.Module, y: Measurement, physics: Operator, ids: list[str], sigma: PerItem | None = None
+    ) -> Reconstruction:
+        """Reconstruct y (B, ...); `ids` name the items, sigma is the noise level of each, where the data says so.
+
+        Raises:
+            ValueError: neither the inferer nor the call has a sigma.
+        """
+        level = self.sigma_factor * noise_level(self.sigma, sigma)
         generators = [item_generator(self.seed, one, "inference") for one in ids]
         moments, scores = _Moments(), []
         for _ in range(self.n_samples):
             m1 = self.split(physics, len(y), generators)
             physics1, physics2 = physics.masked(m1), physics.masked(physics.mask - m1)
-            y1 = m1 * y + self.alpha * recorruption(physics1, y, self.sigma, generators)
+            y1 = m1 * y + self.alpha * recorruption(physics1, y, level, generators)
             passes = list(self._passes(reconstructor, y1, physics1, generators))
             scores.append(heldout_error(torch.stack(passes).mean(0), y, physics2))
             moments.extend(passes if self.split_input else [])

@@ -41,7 +41,7 @@ class Split:
         self.unit, self.split_ratio, self.n_center, self.mode = unit, split_ratio, max(n_center, 1), mode
 
     def __call__(self, physics: Operator, batch: int, generator: Generator | None) -> Mask:
-        """Return M1, float (B, 1, 1, W) for lines or (B, 1, H, W) for samples.
+        """Return M1, float (B, 1, 1, W) for lines or (B, 1, H, W) for samples; several coils, (B, 1, 1, ...), share it.
 
         Raises:
             ValueError: the operator has too few units to divide (checked where the mask is on the CPU).
@@ -67,8 +67,8 @@ class Split:
         """Indicator (B or 1, n) of the measured units."""
         mask, (height, width) = physics.mask, physics.image_size
         if self.unit == "lines":
-            return mask.amax(dim=(1, 2))
-        return mask.expand(-1, 1, height, width).flatten(1)
+            return mask.flatten(1, -2).amax(1)
+        return mask.expand(*mask.shape[:-2], height, width).flatten(1)
 
     def _kept(self, physics: Operator, units: Tensor) -> Tensor:
         height, width = physics.image_size
@@ -89,4 +89,5 @@ class Split:
 
     def _shape(self, drawn: Tensor, physics: Operator) -> Tensor:
         height, width = physics.image_size
-        return drawn.view(len(drawn), 1, 1 if self.unit == "lines" else height, width)
+        shared = physics.mask.shape[1:-2]  # channels, and coils where there are several: 1 each
+        return drawn.view(len(drawn), *shared, 1 if self.unit == "lines" else height, width)

@@ -12,6 +12,12 @@ Image = Float[Tensor, "b c h w"]
 KSpace = Float[Tensor, "b 2 h w"]
 """k-space samples as (real, imaginary), zero frequency at index n//2 of each axis."""
 
+CoilKSpace = Float[Tensor, "b 2 coils h w"]
+"""k-space samples of every coil, as `KSpace`."""
+
+CoilMaps = Float[Tensor, "b_or_1 2 coils h w"]
+"""Complex sensitivity maps as (real, imaginary), of each item or of the whole batch."""
+
 Measurement = Float[Tensor, "b ..."]
 """What an operator returns, zero where nothing was measured."""
 

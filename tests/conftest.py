@@ -23,7 +23,7 @@ def unchecked() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Folder of the real images that some tests use when they are at hand."""
-    path = Path(__file__).parent.parent / "shared" / "data"
+    path = Path(__file__).parents[2] / "shared" / "data"
     if not path.is_dir():
         pytest.skip(f"the folder of real images, {path}, is not here")
     return path

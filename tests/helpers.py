@@ -24,8 +24,19 @@ def dot(a: Tensor, b: Tensor) -> Tensor:
     return (a * b).flatten(1).sum(1)
 
 
+def per_item(value: float | Tensor, x: Tensor) -> float | Tensor:
+    """One number for each item, (B,), in a shape that broadcasts to x (B, ...)."""
+    return value.view(-1, *[1] * (x.ndim - 1)) if isinstance(value, Tensor) and value.ndim else value
+
+
 def line_mri(size: tuple[int, int], acceleration: float = 2.0, seed: int = 0) -> MRI:
     return MRI(gaussian_line_mask(size[1], acceleration, 0.1, seed), size)
+
+
+def coil_maps(n: int, coils: int, size: tuple[int, int], dtype: torch.dtype = torch.float32) -> Tensor:
+    """Random sensitivity maps (n, 2, coils, H, W) with sum |S|^2 = 1 at every pixel."""
+    maps = randn(n, 2, coils, *size, seed=11, dtype=dtype)
+    return maps / maps.square().sum((1, 2), keepdim=True).sqrt()
 
 
 def virtual_batch(physics: Operator, group: Group) -> VirtualPhysics:
@@ -81,16 +92,16 @@ def conjugate_gradient(B: Callable[[Tensor], Tensor], b: Tensor, tolerance: floa
         if (rr <= target).all():
             return x
         Bp = B(p)
-        step = (rr / dot(p, Bp).clamp(min=1e-300)).view(-1, 1, 1, 1)
+        step = per_item(rr / dot(p, Bp).clamp(min=1e-300), b)
         x, r = x + step * p, r - step * Bp
         new = dot(r, r)
-        p, rr = r + (new / rr.clamp(min=1e-300)).view(-1, 1, 1, 1) * p, new
+        p, rr = r + per_item(new / rr.clamp(min=1e-300), b) * p, new
     raise AssertionError(f"no convergence: relative residual {(rr / target).sqrt().max() * tolerance:g}")
 
 
 def cg_prox(physics: Operator, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
     """argmin_x gamma/2 |A x - y|^2 + 1/2 |x - z|^2 from A alone: A^T comes from automatic differentiation."""
-    weight = gamma.view(-1, 1, 1, 1) if isinstance(gamma, Tensor) and gamma.ndim else gamma
+    weight = per_item(gamma, z)
 
     def adjoint(v: Tensor) -> Tensor:
         return torch.autograd.functional.vjp(physics.A, torch.zeros_like(z), v)[1]
@@ -114,6 +125,21 @@ def assert_gradients(physics: Operator, x: Tensor) -> None:
     assert torch.autograd.gradcheck(physics.A, (z,), fast_mode=True)
     assert torch.autograd.gradcheck(physics.A_adjoint, (y,), fast_mode=True)
     assert torch.autograd.gradcheck(physics.prox_l2, (z, y, gamma), fast_mode=True)
+
+
+def assert_scaling(physics: Operator, x: Tensor, gamma: float | Tensor, tolerance: float) -> None:
+    """prox(s z, s y) = s prox(z, y) and A^dagger s y = s A^dagger y for s from 1e-20 to 1e20, also for items of different s."""
+    z, y = randn(*x.shape, seed=3, dtype=x.dtype), physics.A(x)
+    expected, inverse = physics.prox_l2(z, y, gamma), physics.A_dagger(y)
+    factors = torch.tensor([1e-20, 1e-6, 1e9, 1e20], dtype=x.dtype)
+    for s in [*factors, factors[torch.arange(len(x)) % 4]]:
+        found, found_inverse = (
+            physics.prox_l2(per_item(s, z) * z, per_item(s, y) * y, gamma),
+            physics.A_dagger(per_item(s, y) * y),
+        )
+        close = {"rtol": 0, "atol": tolerance * float(expected.abs().max())}
+        torch.testing.assert_close(found / per_item(s, x), expected, **close)
+        torch.testing.assert_close(found_inverse / per_item(s, x), inverse, **close)
 
 
 def snapshot(physics: Operator) -> dict[str, object]:

@@ -8,7 +8,7 @@ import torch
 from es_medical.benchmark.__main__ import _parser, main
 from es_medical.benchmark.imports import benchmark_import
 from es_medical.benchmark.settings import PAPER_WIDTHS, Setting, chosen_settings
-from es_medical.benchmark.step import EPOCH, benchmark
+from es_medical.benchmark.step import EPOCH, benchmark, operator_of
 from es_medical.benchmark.timing import alternate, ratio
 
 CPU = torch.device("cpu")
@@ -79,6 +79,30 @@ def test_deepinv_is_timed_only_when_asked_for():
     result = benchmark(Setting(16, 1, (2, 4), iterations=1, repeats=1), CPU)
     assert result.to_deepinv is None
     assert "deepinv" not in result.milliseconds
+
+
+def test_several_coils_are_timed_without_deepinv(tmp_path):
+    path = tmp_path / "times.json"
+    main(["step", "--size", "16", "--coils", "3", "--widths", "2,4", "--repeats", "1", "--deepinv", "--json", str(path)])
+    (result,) = json.loads(path.read_text())["step"]
+    assert result["setting"]["coils"] == 3
+    assert set(result["milliseconds"]) == {"denoiser", "es", "update"}
+    assert result["to_deepinv"] is None
+
+
+def test_setting_says_how_many_coils():
+    (only,) = chosen("--size", "96", "--coils", "8")
+    assert str(only).startswith("96x96 batch 2 8 coils UNet")
+    assert not only.deepinv
+    assert [one.coils for one in chosen()] == [0, 0]
+
+
+def test_maps_of_the_benchmark_are_normalised_and_differ():
+    physics = operator_of(Setting(16, 2, coils=8), torch.ones(16))
+    assert physics.maps.shape == (2, 2, 8, 16, 16)
+    torch.testing.assert_close(physics.maps.square().sum((1, 2)), torch.ones(2, 16, 16))
+    assert (physics.maps[0] - physics.maps[1]).abs().max() > 0.1
+    assert (physics.maps[:, :, 0] - physics.maps[:, :, 4]).abs().max() > 0.1
 
 
 def test_import_benchmark_compares_with_torch_and_deepinv(monkeypatch):

@@ -166,5 +166,15 @@ def test_number_of_samples_must_be_positive(unchecked):
     for n in (0, 2.5):
         with pytest.raises(ValueError, match=f"n_samples must be a whole number, at least 1, got {n}"):
             Inferer(SPLIT, n)
-    with pytest.raises(ValueError, match="sigma must be >= 0 and alpha > 0, got -1"):
+    with pytest.raises(ValueError, match="sigma and sigma_factor must be >= 0 and alpha > 0, got -1"):
         Inferer(SPLIT, 1, sigma=-1.0)
+
+
+def test_noise_level_of_the_data_is_used_where_the_inferer_has_none(network, y, physics):
+    sigma = torch.tensor([0.1, 0.2, 0.3, 0.4])
+    given = Inferer(SPLIT, 2, sigma=None, sigma_factor=0.5)(network, y, physics, IDS, sigma)
+    for i, one in enumerate(IDS):
+        alone = Inferer(SPLIT, 2, sigma=0.5 * float(sigma[i]))(network, y[i : i + 1], physics, [one])
+        torch.testing.assert_close(given.image[i : i + 1], alone.image)
+    with pytest.raises(ValueError, match="no noise level"):
+        Inferer(SPLIT, 2, sigma=None)(network, y, physics, IDS)

@@ -2,10 +2,10 @@ import itertools
 
 import pytest
 import torch
-from helpers import line_mri, randn, rng, virtual_batch
+from helpers import coil_maps, line_mri, randn, rng, virtual_batch
 
 from es_medical.groups import D4
-from es_medical.physics import MRI
+from es_medical.physics import MRI, MultiCoilMRI, MultiCoilProtocol
 from es_medical.physics.line_masks import center_lines
 from es_medical.randomness import item_generator
 from es_medical.splits import Split
@@ -178,6 +178,31 @@ def test_virtual_operator_is_split_in_the_measurements_of_its_operator():
     x = randn(8, 2, 8, 8)
     first, second = virtual.masked(m1), virtual.masked(virtual.mask - m1)
     torch.testing.assert_close(first.A(x) + second.A(x), virtual.A(x))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("unit", UNITS)
+def test_all_coils_share_the_split_that_one_coil_has(unit, mode):
+    for single in (line_mri((6, 8)), points((6, 8)), points((6, 8), batch=3)):
+        several = MultiCoilMRI(single.mask, coil_maps(3, 4, (6, 8)))
+        protocol = MultiCoilProtocol(single.mask, (6, 8))
+        split = Split(unit, 0.6, 2, mode)
+        m1 = split(several, 3, rng(1))
+        assert m1.shape == (3, 1, 1, single.mask.shape[2] if unit == "lines" else 6, 8)
+        assert torch.equal(m1[:, :, 0], split(single, 3, rng(1)))
+        assert torch.equal(m1, split(protocol, 3, rng(1)))
+        y = several.A(randn(3, 2, 6, 8))
+        first, second = m1 * y, (several.mask - m1) * y
+        assert torch.equal(first + second, y)
+        assert (first * second == 0).all()
+        torch.testing.assert_close(several.masked(m1).A(randn(3, 2, 6, 8)), first)
+
+
+def test_several_coils_with_one_line_can_not_be_split():
+    lines = torch.tensor([0, 0, 1, 0])
+    for physics in (MultiCoilMRI(lines, coil_maps(2, 3, (4, 4))), MultiCoilProtocol(lines, (4, 4))):
+        with pytest.raises(ValueError, match="can't split 1 measured lines"):
+            Split()(physics, 2, rng())
 
 
 def test_split_leaves_the_operator_alone():

@@ -5,15 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from monai.bundle import ConfigWorkflow
+from monai.bundle import ConfigParser, ConfigWorkflow
 
 from es_medical.data import SliceHeader, SliceRecord, SliceWriter
-from es_medical.physics import MRI, gaussian_line_mask, measure
+from es_medical.physics import MRI, MultiCoilMRI, gaussian_line_mask, measure
 from es_medical.randomness import item_generator
 
-CONFIGS = Path(__file__).parents[1] / "bundles" / "fastmri_synthetic" / "configs"
+BUNDLES = Path(__file__).parents[1] / "bundles"
+CONFIGS = BUNDLES / "fastmri_synthetic" / "configs"
 ACCELERATION, CENTER, SIGMA = 2.0, 0.25, 0.01
 SPLITS = {"train": 4, "val": 2, "test": 3}
+LEVELS = (0.01, 0.03, 0.005)  # noise levels of the slices of recorded k-space
 DEAD = "http://127.0.0.1:9"
 
 KNOBS: dict[str, Any] = {
@@ -42,6 +44,13 @@ def smooth_images(n: int, size: tuple[int, int], seed: int = 0) -> torch.Tensor:
     return images / images.square().sum(1, keepdim=True).sqrt().amax((1, 2, 3), keepdim=True)
 
 
+def smooth_maps(coils: int, size: tuple[int, int], seed: int = 0) -> torch.Tensor:
+    """Sensitivity maps (2, C, H, W): low-pass, complex, of no two coils alike, sum over coils of |S|^2 = 1."""
+    coarse = torch.randn(2, coils, 3, 3, generator=torch.Generator().manual_seed(seed)) + 0.5
+    maps = torch.nn.functional.interpolate(coarse, size, mode="bilinear")
+    return maps / maps.square().sum((0, 1)).sqrt()
+
+
 def write_slices(
     path: Path,
     size: tuple[int, int] = (16, 16),
@@ -53,16 +62,24 @@ def write_slices(
     data_ranges: tuple[float, ...] = (1.0,),
     acceleration: float = ACCELERATION,
     poison: dict[int, str] | None = None,
+    coils: int = 0,
+    sigmas: tuple[float, ...] = (),
 ) -> Path:
-    """A slice file; `poison` puts NaN into the "measurement" or "image" of some rows."""
+    """A slice file; `poison` puts NaN into the "measurement" or "image" of some rows.
+
+    With `coils`, every slice has its own sensitivity maps; with `sigmas`, the slices take these noise levels in turn and the
+    header has none, as in files of recorded k-space.
+    """
     mask = gaussian_line_mask(size[1], acceleration, CENTER, mask_seed)
-    physics = MRI(mask, size)
     order = [split for split, n in splits.items() for _ in range(n)]
     images = smooth_images(len(order), size)
-    header = SliceHeader(SIGMA, mask, acceleration, CENTER)
-    with SliceWriter(path, header, size, with_image) as writer:
+    header = SliceHeader(float("nan") if sigmas else SIGMA, mask, acceleration, CENTER)
+    with SliceWriter(path, header, size, with_image, coils) as writer:
         for i, split in enumerate(order):
-            y = measure(physics, images[i : i + 1], SIGMA, item_generator(0, str(i), "noise"))[0]
+            maps = smooth_maps(coils, size, i) if coils else None
+            physics = MRI(mask, size) if maps is None else MultiCoilMRI(mask, maps[None])
+            sigma = sigmas[i % len(sigmas)] if sigmas else SIGMA
+            y = measure(physics, images[i : i + 1], sigma, item_generator(0, str(i), "noise"))[0]
             x, y = (
                 torch.full_like(one, torch.nan) if (poison or {}).get(i) == name else one
                 for name, one in (("image", images[i]), ("measurement", y))
@@ -70,8 +87,15 @@ def write_slices(
             subject = f"{split}{i // 2}"
             data_range = data_ranges[i % len(data_ranges)]
             image = x if with_image else None
-            writer.append(SliceRecord(y, image, f"item{i}", subject, split, *scale, spacing, data_range, i % 2))
+            own = {"maps": maps, "sigma": sigma if sigmas else float("nan")}
+            writer.append(SliceRecord(y, image, f"item{i}", subject, split, *scale, spacing, data_range, i % 2, **own))
     return path
+
+
+def write_slices_for(bundle: str, path: Path, **options: Any) -> Path:
+    """A slice file of the kind that a bundle is for."""
+    kinds: dict[str, dict[str, Any]] = {"fastmri_real": {"coils": 3, "sigmas": LEVELS}}
+    return write_slices(path, **(kinds.get(bundle, {}) | options))
 
 
 @functools.cache
@@ -84,19 +108,34 @@ def database(folder: Path) -> str:
     return uri
 
 
-def workflow(files: list[str | Path], folder: Path, source: str | Path, uri: str, **overrides: Any) -> ConfigWorkflow:
-    """The bundle's configuration files with tiny knobs; everything it writes goes to `folder`."""
-    paths = [str(CONFIGS / file) for file in files]
+@functools.cache
+def entries(config: Path) -> frozenset[str]:
+    """Top-level names of a configuration file."""
+    return frozenset(ConfigParser.load_config_file(str(config)))
+
+
+def workflow(
+    files: list[str | Path],
+    folder: Path,
+    source: str | Path,
+    uri: str,
+    bundle: str = "fastmri_synthetic",
+    without: tuple[str, ...] = (),
+    **overrides: Any,
+) -> ConfigWorkflow:
+    """The bundle's configuration files with tiny knobs; everything it writes goes to `folder`.
+
+    Of the knobs in `without`, and of those that its first file doesn't have, it keeps its own values.
+    """
+    paths = [str(BUNDLES / bundle / "configs" / file) for file in files]
     inference = "inference.json" in files
-    knobs = {name: value for name, value in KNOBS.items() if not inference or name in INFERENCE_KNOBS}
+    own = entries(Path(paths[0])).difference(without)
+    knobs = {name: value for name, value in KNOBS.items() if name in own}
     places = {"data_file": str(source), "ckpt_dir": str(folder / "models"), "output_dir": str(folder / "eval")}
     log = {} if inference else {"tracking_uri": uri, "experiment": folder.name}
     kind = "infer" if inference else "train"
     settings = {"logging_file": False, "workflow_type": kind}
     return ConfigWorkflow(paths, **(settings | knobs | places | log | overrides))
-
-
-INFERENCE_KNOBS = ("acceleration", "center_fraction", "sigma", "widths", "iterations", "n_samples", "batch_size")
 
 
 def execute(one: ConfigWorkflow) -> ConfigWorkflow:

@@ -1,4 +1,4 @@
-"""`python -m es_medical.benchmark step` and `... import`."""
+"""`python -m es_medical.benchmark step`, `... import` and `... prep`."""
 
 import argparse
 import json
@@ -11,7 +11,7 @@ import torch
 
 NEEDS = (
     "Needs torch and deepinv with the wheels that deepinv needs, and jaxtyping with its only dependency wadler-lindig "
-    "(small, pure Python); neither MONAI nor MLflow, and no installation: run it in the source tree."
+    "(small, pure Python); neither MONAI nor MLflow, and no installation: run it in the source tree. prep needs data_prep."
 )
 
 
@@ -37,6 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     step.add_argument("--size", type=int, help="side of the images: times this one setting in place of the default ones")
     step.add_argument("--batch", type=int, default=2, help="images in a batch, with --size (default 2)")
     step.add_argument("--widths", type=_widths, default=(64, 128, 256, 512), help="feature maps at each scale, with --size")
+    step.add_argument("--coils", type=int, default=0, help="receive coils (default: the single-coil operator)")
     step.add_argument("--iterations", type=int, default=3, help="unrolled steps K (default 3)")
     step.add_argument("--repeats", type=int, help="timed rounds (default 20; at 256 x 256 and more on the CPU 3)")
     step.add_argument("--amp", action=flag, help="bfloat16 in the denoiser (default: on CUDA)")
@@ -46,7 +47,12 @@ def _parser() -> argparse.ArgumentParser:
     imports = commands.add_parser("import", help="`import es_medical` next to `import torch, deepinv`", epilog=NEEDS)
     imports.set_defaults(run=_import)
     imports.add_argument("--repeats", type=int, default=5, help="timed rounds (default 5)")
-    for command in (step, imports):
+    prep = commands.add_parser("prep", help="data_prep fastmri --measurements real next to reading and one FFT a slice")
+    prep.set_defaults(run=_prep)
+    prep.add_argument("--slices", type=int, default=36, help="slices of each volume (default 36)")
+    prep.add_argument("--volumes", type=int, default=2, help="volumes (default 2)")
+    prep.add_argument("--repeats", type=int, default=5, help="timed rounds (default 5)")
+    for command in (step, imports, prep):
         command.add_argument("--threads", type=int, help="CPU threads of torch (default: torch's)")
         command.add_argument("--json", type=Path, help="write the results to this file")
     return parser
@@ -79,6 +85,14 @@ def _import(options: argparse.Namespace) -> dict[str, Any]:
     for name, seconds in result.seconds.items():
         print(f"import {name:20s} {seconds:6.2f} s   x torch, deepinv: {result.ratios.get(name, '')}")
     return {"import": _named(result)}
+
+
+def _prep(options: argparse.Namespace) -> dict[str, Any]:
+    from es_medical.benchmark.prep import benchmark_prep, table
+
+    result = benchmark_prep(options.slices, options.volumes, repeats=options.repeats)
+    print(table(result), flush=True)
+    return {"prep": _named(result)}
 
 
 def _named(value: object) -> Any:  # noqa: ANN401 - what JSON holds

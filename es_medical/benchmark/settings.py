@@ -25,15 +25,21 @@ class Setting(NamedTuple):
     compiled: bool = False
     deepinv: bool = False
     """Whether deepinv's loss is timed as well."""
+    coils: int = 0
+    """Receive coils of `MultiCoilMRI`; 0 for the single-coil `MRI`."""
 
     def __str__(self) -> str:
         """Return one line for the table."""
         knobs = [name for name in ("amp", "channels_last", "compiled") if getattr(self, name)]
-        return f"{self.size}x{self.size} batch {self.batch} UNet {'-'.join(map(str, self.widths))} {' '.join(knobs)}".strip()
+        coils = [f"{self.coils} coils"] if self.coils else []
+        problem = f"{self.size}x{self.size} batch {self.batch}"
+        return " ".join([problem, *coils, f"UNet {'-'.join(map(str, self.widths))}", *knobs])
 
 
 def chosen_settings(options: Namespace) -> list[Setting]:
     """Return the settings that the command line asks for (see `python -m es_medical.benchmark step --help`).
+
+    With several coils deepinv's loss is not timed.
 
     By default: on the CPU the paper's network on 2 slices of 320 x 320 and a small one on 4 of 64 x 64; on CUDA the
     paper's network on 4 and 16 slices of 320 x 320, with and without `torch.compile`.
@@ -54,9 +60,10 @@ def _with_knobs(problem: Setting, options: Namespace, on_gpu: bool) -> Setting:
     return problem._replace(
         iterations=options.iterations,
         repeats=options.repeats or (3 if slow else 20),
+        coils=options.coils,
         amp=_choice(options.amp, on_gpu),
         channels_last=_choice(options.channels_last, on_gpu),
-        deepinv=_choice(options.deepinv, bool(options.size) or not slow),
+        deepinv=not options.coils and _choice(options.deepinv, bool(options.size) or not slow),
     )
 
 

@@ -1,5 +1,6 @@
 """What one equivariant-splitting training step costs, next to its denoiser alone and to deepinv's own loss."""
 
+import math
 from statistics import median
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from es_medical.engine.step import apply_gradient, compute_gradient
 from es_medical.groups import D4
 from es_medical.losses import EquivariantSplitting
 from es_medical.networks import Accelerated, MoDL, ReynoldsAveraging, unet
-from es_medical.physics import MRI, gaussian_line_mask, measure
+from es_medical.physics import MRI, MultiCoilMRI, Operator, gaussian_line_mask, measure
 from es_medical.splits import Split
 
 EPOCH = 900
@@ -53,7 +54,7 @@ def _jobs(setting: Setting, device: torch.device) -> dict[str, Job]:
     )
     generator = torch.Generator(device).manual_seed(0)
     mask = gaussian_line_mask(setting.size, acceleration=4, center_fraction=0.08, seed=0)
-    physics = MRI(mask, (setting.size, setting.size)).to(device)
+    physics = operator_of(setting, mask).to(device)
     x = torch.randn(setting.batch, 2, setting.size, setting.size, generator=generator, device=device)
     y = measure(physics, x, 0.01, generator)
     network = ReynoldsAveraging(MoDL(denoiser, setting.iterations), D4()).to(device)
@@ -72,6 +73,18 @@ def _jobs(setting: Setting, device: torch.device) -> dict[str, Job]:
     if setting.deepinv:
         jobs["deepinv"] = deepinv_job(denoiser, setting.iterations, mask, y)
     return jobs
+
+
+def operator_of(setting: Setting, mask: Tensor) -> Operator:
+    """Single-coil MRI, or several coils around the image with normalised maps, different for each item of the batch."""
+    if not setting.coils:
+        return MRI(mask, (setting.size, setting.size))
+    side = torch.linspace(-1, 1, setting.size)
+    angle = 2 * math.pi * (torch.arange(setting.coils) / setting.coils + torch.rand(setting.batch, 1))
+    row, column = side[:, None] - angle.sin()[..., None, None], side - angle.cos()[..., None, None]
+    maps = torch.polar(torch.exp(-row.square() - column.square()), torch.atan2(row, column))  # (B, C, H, W)
+    maps = maps / torch.linalg.vector_norm(maps, dim=1, keepdim=True)
+    return MultiCoilMRI(mask, torch.stack((maps.real, maps.imag), dim=1))
 
 
 def _repeat(denoiser: nn.Module, x: Tensor, n: int) -> Tensor:

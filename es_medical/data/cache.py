@@ -16,9 +16,10 @@ logger = logging.getLogger(__name__)
 
 
 def memory_estimate(dataset: SliceDataset) -> int:
-    """Bytes that the pixels of a data set take in memory: n * (1 or 2) * 2 * H * W * 4."""
+    """Bytes that the pixels of a data set take in memory: for each slice 2 * H * W * 4 of every coil, map and image."""
     height, width = dataset.header.size
-    return len(dataset) * (1 + dataset.with_image) * 2 * height * width * 4
+    planes = 2 * dataset.header.coils or 1
+    return len(dataset) * (planes + dataset.with_image) * 2 * height * width * 4
 
 
 def free_memory(device: torch.device) -> int:

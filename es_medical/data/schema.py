@@ -1,7 +1,8 @@
 """Schema 1 of the HDF5 file of slices: what one file holds, and reading all of it but the pixels.
 
-One file holds N slices seen through one operator (one sampling mask): `measurement` (N, 2, H, W), `image` (N, 2, H, W)
-where there is ground truth, a row of `SliceRecord` for each, and what holds for all of them in `SliceHeader`.
+One file holds N slices seen through one sampling mask: `measurement` (N, 2, H, W), or (N, 2, C, H, W) with the
+sensitivity `maps` of its C coils, `image` (N, 2, H, W) where there is ground truth, a row of `SliceRecord` for each, and
+what holds for all of them in `SliceHeader`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from es_medical import __version__
 
 SCHEMA = 1
 SPLITS = ("train", "val", "test")
+NAN = float("nan")
 
 
 def file_digest(path: str | Path) -> str:
@@ -35,7 +37,8 @@ class SliceHeader:
     """What holds for every slice of a file.
 
     Attributes:
-        sigma: standard deviation of the noise on the real and on the imaginary part of each measured sample.
+        sigma: standard deviation of the noise on the real and on the imaginary part of each measured sample; NaN where
+            each slice has its own.
         mask: sampled k-space entries, bool, (W,) lines or (H, W) samples.
         acceleration: nominal acceleration factor.
         center_fraction: fraction of the lines in the fully sampled centre.
@@ -45,7 +48,10 @@ class SliceHeader:
         modality: ``MR``.
         digest: identifies input and configuration: equal for two files made the same way.
         tool_version: version of es_medical that wrote the file.
+        encoded_lines: k-space columns that the scan could measure, 0 for all W: the acceleration is this number /
+            measured lines.
         size: (H, W); filled on reading.
+        coils: number of coils, 0 for k-space without a coil axis; filled on reading.
         n: number of slices; filled on reading.
         has_image: whether the file holds ground truth; filled on reading.
         splits: number of slices of each split; filled on reading.
@@ -53,15 +59,17 @@ class SliceHeader:
 
     sigma: float
     mask: Tensor
-    acceleration: float = float("nan")
-    center_fraction: float = float("nan")
+    acceleration: float = NAN
+    center_fraction: float = NAN
     seed: int = 0
     configuration: Mapping[str, Any] = field(default_factory=dict)
     source_digests: Mapping[str, str] = field(default_factory=dict)
     modality: str = "MR"
     digest: str = ""
     tool_version: str = __version__
+    encoded_lines: int = 0
     size: tuple[int, int] = (0, 0)
+    coils: int = 0
     n: int = 0
     has_image: bool = False
     splits: Mapping[str, int] = field(default_factory=dict)
@@ -71,7 +79,7 @@ class SliceRecord(NamedTuple):
     """One slice as it is stored.
 
     Attributes:
-        measurement: k-space (2, H, W), zero where not measured.
+        measurement: k-space (2, H, W) or (2, C, H, W), zero where not measured.
         image: ground truth (2, H, W), real and imaginary part, or None.
         id: salted hash of the slice.
         subject: salted hash of the subject; a subject stands in one split only.
@@ -81,6 +89,12 @@ class SliceRecord(NamedTuple):
         spacing: row and column spacing in mm, NaN where unknown.
         data_range: maximum of the slice's *volume* in stored units, NaN where unknown.
         slice: index of the slice in its volume.
+        maps: sensitivity maps (2, C, H, W) of multi-coil k-space, real and imaginary part, or None.
+        sigma: as `SliceHeader.sigma`, of this slice; NaN where the header's holds.
+        peak: value in stored units that counts as the range of the slice in PSNR and SSIM.
+        position: of the centre of pixel [0, 0], mm in DICOM's patient coordinates (LPS); NaN where unknown.
+        orientation: directions of increasing column and row index, as DICOM's ImageOrientationPatient; NaN where unknown.
+        slice_spacing: distance of neighbouring slices in mm, NaN where unknown.
     """
 
     measurement: Tensor
@@ -90,9 +104,15 @@ class SliceRecord(NamedTuple):
     split: str
     scale: float = 1.0
     offset: float = 0.0
-    spacing: tuple[float, float] = (float("nan"), float("nan"))
-    data_range: float = float("nan")
+    spacing: tuple[float, float] = (NAN, NAN)
+    data_range: float = NAN
     slice: int = 0
+    maps: Tensor | None = None
+    sigma: float = NAN
+    peak: float = 1.0
+    position: tuple[float, float, float] = (NAN, NAN, NAN)
+    orientation: tuple[float, float, float, float, float, float] = (NAN,) * 6
+    slice_spacing: float = NAN
 
 
 def open_slices(path: str | Path) -> h5py.File:
@@ -119,7 +139,7 @@ def read_header(path: str | Path) -> SliceHeader:
         ValueError: the file is not a slice file of schema 1.
     """
     with open_slices(path) as file:
-        attributes, (n, _, height, width) = file.attrs, file["measurement"].shape
+        attributes, (n, _, *coils, height, width) = file.attrs, file["measurement"].shape
         return SliceHeader(
             sigma=float(attributes["sigma"]),
             mask=torch.from_numpy(file["mask"][()]).bool(),
@@ -131,7 +151,9 @@ def read_header(path: str | Path) -> SliceHeader:
             modality=str(attributes["modality"]),
             digest=str(attributes["digest"]),
             tool_version=str(attributes["tool_version"]),
+            encoded_lines=int(attributes.get("encoded_lines", 0)),
             size=(int(height), int(width)),
+            coils=int(coils[0]) if coils else 0,
             n=int(n),
             has_image="image" in file,
             splits=dict(Counter(file["split"].asstr()[:].tolist())),

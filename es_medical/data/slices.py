@@ -37,9 +37,10 @@ __all__ = [
 class SliceDataset(Dataset[dict[str, Any]]):
     """The slices of one split, read one at a time.
 
-    An item is a dict: ``measurement`` (2, H, W) float32, ``image`` (2, H, W) float32 where the file holds one and it is
-    asked for, ``sigma`` and ``data_range`` float32 scalars, ``scale`` and ``offset`` float64 scalars
-    (raw = stored * scale + offset), ``id`` str, ``index`` int (row of the file). torch's default collate batches it.
+    An item is a dict: ``measurement`` (2, H, W) or (2, C, H, W) float32, then with ``maps`` of the same shape, ``image``
+    (2, H, W) float32 where the file holds one and it is asked for, ``sigma``, ``peak`` and ``data_range`` float32 scalars,
+    ``scale`` and ``offset`` float64 scalars (raw = stored * scale + offset), ``id`` str, ``index`` int (row of the file).
+    torch's default collate batches it.
 
     The HDF5 handle is opened on first use in each process, so the data set may be pickled (spawn) and forked.
 
@@ -80,6 +81,8 @@ class SliceDataset(Dataset[dict[str, Any]]):
             self._ids = np.char.encode(file["id"].asstr()[:][rows].astype(str), "utf-8")  # no per-item Python object
             self._scale = file["scale"][:][rows]
             self._data_range = file["data_range"][:][rows]
+            self._sigma = file["sigma"][:][rows] if "sigma" in file else np.full(len(rows), self.header.sigma)
+            self._peak = file["peak"][:][rows] if "peak" in file else np.ones(len(rows))
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -92,12 +95,15 @@ class SliceDataset(Dataset[dict[str, Any]]):
     def __getitem__(self, index: int) -> dict[str, Any]:
         row = int(self.rows[index])
         file = self._handle()
-        item: dict[str, Any] = {"measurement": torch.from_numpy(file["measurement"][row])}  # (2, H, W)
+        item: dict[str, Any] = {"measurement": torch.from_numpy(file["measurement"][row])}  # (2, H, W) or (2, C, H, W)
+        if self.header.coils:
+            item["maps"] = torch.from_numpy(file["maps"][row])  # (2, C, H, W)
         if self.with_image:
             item["image"] = torch.from_numpy(file["image"][row])  # (2, H, W)
         scale, offset = self._scale[index]
         return item | {
-            "sigma": torch.tensor(self.header.sigma, dtype=torch.float32),
+            "sigma": torch.tensor(self._sigma[index], dtype=torch.float32),
+            "peak": torch.tensor(self._peak[index], dtype=torch.float32),
             "data_range": torch.tensor(self._data_range[index], dtype=torch.float32),
             "scale": torch.tensor(scale, dtype=torch.float64),
             "offset": torch.tensor(offset, dtype=torch.float64),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import h5py
 import numpy as np
@@ -14,6 +16,18 @@ import torch
 from torch import Tensor
 
 from es_medical.data.schema import SCHEMA, SPLITS, SliceHeader, SliceRecord
+
+ATTRIBUTES = ("modality", "tool_version", "seed", "sigma", "acceleration", "center_fraction", "digest", "encoded_lines")
+
+
+GROWTH = 64  # slices by which the datasets of pixels grow
+
+
+class Row(NamedTuple):
+    """One slice as it is written: arrays by name of dataset, and single numbers and names."""
+
+    pixels: dict[str, np.ndarray]
+    values: dict[str, Any]
 
 
 class SliceWriter:
@@ -27,17 +41,21 @@ class SliceWriter:
         header: what holds for every slice.
         size: (H, W) of every slice.
         with_image: whether the file holds ground truth.
+        coils: number of coils of every slice, each with its sensitivity map; 0 for k-space without a coil axis.
 
     Raises:
         ValueError: the mask does not fit `size`, a record does not fit the file, or no slice was written.
     """
 
-    def __init__(self, path: str | Path, header: SliceHeader, size: tuple[int, int], with_image: bool = True) -> None:
+    def __init__(
+        self, path: str | Path, header: SliceHeader, size: tuple[int, int], with_image: bool = True, coils: int = 0
+    ) -> None:
         self.path = Path(path)
         self.header = header
         self.size = size
         self.with_image = with_image
-        self.n = 0
+        self.coils = coils
+        self._rows: list[dict[str, Any]] = []
         if tuple(header.mask.shape) not in {size[1:], size}:
             raise ValueError(f"mask of shape {tuple(header.mask.shape)} does not fit slices of size {size}")
 
@@ -50,7 +68,7 @@ class SliceWriter:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = h5py.File(self.temporary, "w")
         try:
-            _create(self._file, self.header, self.size, self.with_image)
+            _create(self._file, self.header, _columns(self.size, self.with_image, self.coils))
         except BaseException:
             self._discard()
             raise
@@ -59,10 +77,26 @@ class SliceWriter:
     def append(self, record: SliceRecord) -> None:
         """Adds one slice after the others."""
         row = self._row(record)
-        for name, value in row.items():
-            self._file[name].resize(self.n + 1, axis=0)
-            self._file[name][self.n] = value
-        self.n += 1
+        for name, pixels in row.pixels.items():
+            data = self._file[name]
+            if self.n == len(data):
+                data.resize(self.n + GROWTH, axis=0)
+            data.id.write_direct_chunk((self.n, *[0] * pixels.ndim), np.ascontiguousarray(pixels))  # one slice is one chunk
+        self._rows.append(row.values)
+
+    @property
+    def n(self) -> int:
+        """Number of slices so far."""
+        return len(self._rows)
+
+    def rollback(self, n: int) -> None:
+        """Keeps the first n slices and takes the others back, as those of a volume that turned out to be broken."""
+        del self._rows[n:]
+
+    def set_data_range(self, start: int, values: Sequence[float]) -> None:
+        """Fills in `data_range` from row `start` on: the maximum of a volume is known after its last slice."""
+        for row, value in zip(self._rows[start:], values, strict=True):
+            row["data_range"] = value
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if kind is not None:
@@ -77,7 +111,7 @@ class SliceWriter:
             self._discard()
             raise
 
-    def _row(self, record: SliceRecord) -> dict[str, Any]:
+    def _row(self, record: SliceRecord) -> Row:
         if record.split not in SPLITS:
             raise ValueError(f"split {record.split!r} of slice {record.id}: expected one of {', '.join(SPLITS)}")
         if (record.image is not None) != self.with_image:
@@ -85,8 +119,15 @@ class SliceWriter:
                 f"slice {record.id}: image {'given' if record.image is not None else 'missing'}, file holds "
                 f"{'images' if self.with_image else 'none'}"
             )
-        row = {
-            "measurement": self._pixels(record.measurement, "measurement", record.id),
+        if (record.maps is not None) != bool(self.coils):
+            raise ValueError(f"slice {record.id}: maps {'missing' if self.coils else 'given'}, file is of {self.coils} coils")
+        shape = (2, *([self.coils] if self.coils else []), *self.size)
+        pixels = {"measurement": _pixels(record.measurement, "measurement", record.id, shape)}
+        if record.maps is not None:
+            pixels["maps"] = _pixels(record.maps, "maps", record.id, shape)
+        if record.image is not None:
+            pixels["image"] = _pixels(record.image, "image", record.id, (2, *self.size))
+        values = {
             "id": record.id,
             "subject": record.subject,
             "split": record.split,
@@ -94,17 +135,20 @@ class SliceWriter:
             "spacing": record.spacing,
             "data_range": record.data_range,
             "slice": record.slice,
+            "sigma": self.header.sigma if math.isnan(record.sigma) else record.sigma,
+            "peak": record.peak,
+            "position": record.position,
+            "orientation": record.orientation,
+            "slice_spacing": record.slice_spacing,
         }
-        return row | ({"image": self._pixels(record.image, "image", record.id)} if record.image is not None else {})
-
-    def _pixels(self, x: Tensor, name: str, key: str) -> np.ndarray:
-        if tuple(x.shape) != (2, *self.size):
-            raise ValueError(f"{name} of slice {key} has shape {tuple(x.shape)}, expected {(2, *self.size)}")
-        if not x.is_floating_point():
-            raise ValueError(f"{name} of slice {key} is {x.dtype}, expected real floating point (real, imaginary)")
-        return x.detach().cpu().to(torch.float32).numpy()
+        return Row(pixels, values)
 
     def _publish(self) -> None:
+        for name, data in self._file.items():
+            if name != "mask":
+                data.resize(self.n, axis=0)
+        for name in self._rows[0]:
+            self._file[name][...] = [row[name] for row in self._rows]
         self._file.flush()
         self._file.close()
         _sync(self.temporary)
@@ -124,10 +168,20 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _create(file: h5py.File, header: SliceHeader, size: tuple[int, int], with_image: bool) -> None:
+def _pixels(x: Tensor, name: str, key: str, shape: tuple[int, ...]) -> np.ndarray:
+    if tuple(x.shape) != shape:
+        raise ValueError(f"{name} of slice {key} has shape {tuple(x.shape)}, expected {shape}")
+    if not x.is_floating_point():
+        raise ValueError(f"{name} of slice {key} is {x.dtype}, expected real floating point (real, imaginary)")
+    return x.detach().cpu().to(torch.float32).numpy()
+
+
+def _columns(size: tuple[int, int], with_image: bool, coils: int) -> dict[str, tuple[tuple[int, ...], Any]]:
+    """Shape of a row and type of each dataset."""
     text = h5py.string_dtype()
+    measured = (2, coils, *size) if coils else (2, *size)
     columns: dict[str, tuple[tuple[int, ...], Any]] = {
-        "measurement": ((2, *size), np.float32),
+        "measurement": (measured, np.float32),
         "id": ((), text),
         "subject": ((), text),
         "split": ((), text),
@@ -135,9 +189,20 @@ def _create(file: h5py.File, header: SliceHeader, size: tuple[int, int], with_im
         "spacing": ((2,), np.float32),
         "data_range": ((), np.float32),
         "slice": ((), np.int64),
+        "sigma": ((), np.float64),
+        "peak": ((), np.float32),
+        "position": ((3,), np.float64),
+        "orientation": ((6,), np.float64),
+        "slice_spacing": ((), np.float64),
     }
-    if with_image:
-        columns["image"] = ((2, *size), np.float32)
+    return (
+        columns
+        | ({"image": ((2, *size), np.float32)} if with_image else {})
+        | ({"maps": (measured, np.float32)} if coils else {})
+    )
+
+
+def _create(file: h5py.File, header: SliceHeader, columns: dict[str, tuple[tuple[int, ...], Any]]) -> None:
     for name, (shape, dtype) in columns.items():
         chunks = (1, *shape) if len(shape) > 1 else (256, *shape)  # one pixel slice per chunk
         file.create_dataset(name, (0, *shape), dtype, maxshape=(None, *shape), chunks=chunks)
@@ -145,5 +210,5 @@ def _create(file: h5py.File, header: SliceHeader, size: tuple[int, int], with_im
     file.attrs["schema"] = SCHEMA
     file.attrs["configuration"] = json.dumps(dict(header.configuration), sort_keys=True)
     file.attrs["source_digests"] = json.dumps(dict(header.source_digests), sort_keys=True)
-    for name in ("modality", "tool_version", "seed", "sigma", "acceleration", "center_fraction", "digest"):
+    for name in ATTRIBUTES:
         file.attrs[name] = getattr(header, name)

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
+from es_medical.data import read_header
 from es_medical.data.atomic import whole_or_not
 from es_medical.engine.distributed import gather, rank, unwrapped, wait, world_size
 from es_medical.engine.trainer import Trainer
@@ -39,6 +40,8 @@ class Checkpoints:
         physics: the operator it is trained for; its mask is kept with the best weights.
         inferer: how it is used; its settings are kept with the best weights.
         scheduler: of the learning rate.
+        data_file: slice file of the training; how it was made is kept with the best weights, so that a scan can be prepared
+            in the same way.
     """
 
     def __init__(
@@ -49,9 +52,11 @@ class Checkpoints:
         physics: Operator,
         inferer: Inferer,
         scheduler: LRScheduler,
+        data_file: str | Path | None = None,
     ) -> None:
         self.folder, self.network, self.network_def = Path(folder), network, network_def
         self.physics, self.inferer, self.scheduler = physics, inferer, scheduler
+        self.preparation = {} if data_file is None else preparation(data_file)
         self.best_score, self.best_epoch = float("-inf"), 0
         self.key = gather([uuid.uuid4().hex])[0]  # of this training, to know its files from those of another one
 
@@ -63,7 +68,7 @@ class Checkpoints:
             if rank() == 0:
                 best = {"reconstructor": unwrapped(self.network).state_dict(), "epoch": epoch, "score": score}
                 best |= {"mask": self.physics.mask.cpu(), "settings": self.inferer.settings, "key": self.key}
-                best["architecture"] = architecture(unwrapped(self.network))
+                best |= {"architecture": architecture(unwrapped(self.network)), "preparation": self.preparation}
                 _write(best, self.folder / BEST)
                 _write(self.network_def.state_dict(), self.folder / MODEL)
         return better
@@ -205,6 +210,22 @@ def load_weights(folder: str | Path, network: nn.Module, physics: Operator, infe
             stacklevel=2,
         )
     return state["epoch"]
+
+
+def preparation(data_file: str | Path) -> dict[str, Any]:
+    """Describe how a slice file was made: the knobs of its command, and the lines that its mask measures."""
+    header = read_header(data_file)
+    lines = {"measured": header.mask.tolist(), "acceleration": header.acceleration, "center_fraction": header.center_fraction}
+    return {"configuration": dict(header.configuration), **lines}
+
+
+def read_preparation(folder: str | Path) -> dict[str, Any]:
+    """Read how the data of the weights in `folder` was made (see `preparation`).
+
+    Raises:
+        FileNotFoundError: nothing was trained here yet.
+    """
+    return _read(Path(folder) / BEST, "train first, or set ckpt_dir to the folder of a trained model").get("preparation", {})
 
 
 def architecture(network: nn.Module) -> dict[str, Any]:

@@ -30,6 +30,14 @@ class Case(NamedTuple):
     target: Tensor | None
 
 
+class Measured(NamedTuple):
+    """A batch of measurements y (B, ...), their operator, and the noise level of each (B,)."""
+
+    y: Tensor
+    physics: Operator
+    sigma: Tensor
+
+
 class Evaluator(MonaiEvaluator):
     """Reconstructs every item and fills `state.metrics` with means and standard deviations over the items.
 
@@ -94,20 +102,21 @@ class Evaluator(MonaiEvaluator):
         if bad:
             source = getattr(self.data_loader.dataset, "path", "the data set")  # type: ignore[union-attr]
             raise FloatingPointError(f"measurements of {', '.join(bad)} in {source} hold NaN or infinite values")
-        result = self.inferer(network, y, self.physics, ids)
-        x = batchdata["image"].to(self.state.device) if "image" in batchdata else None
-        self._score(result, y, x, ids, batchdata)
+        physics, sigma = self.physics.of(batchdata), batchdata["sigma"].to(y)
+        result = self.inferer(network, y, physics, ids, sigma)
+        self._score(result, Measured(y, physics, sigma), ids, batchdata)
         return result
 
-    def _score(self, result: Reconstruction, y: Tensor, x: Tensor | None, ids: list[str], batch: dict[str, Any]) -> None:
-        zero_filled = self.physics.A_adjoint(y)
+    def _score(self, result: Reconstruction, measured: "Measured", ids: list[str], batch: dict[str, Any]) -> None:
+        zero_filled = measured.physics.A_adjoint(measured.y)
+        x = batch["image"].to(zero_filled) if "image" in batch else None
         columns = {"heldout": result.heldout}
         if x is not None:
-            volume_range = batch["data_range"].to(x)
-            columns |= image_scores(result.image, x, volume_range)
-            columns |= {f"zero_filled_{n}": v for n, v in image_scores(zero_filled, x, volume_range).items()}
+            peak, volume_range = batch["peak"].to(x), batch["data_range"].to(x)
+            columns |= image_scores(result.image, x, peak, volume_range)
+            columns |= {f"zero_filled_{n}": v for n, v in image_scores(zero_filled, x, peak, volume_range).items()}
         if self.equiv_group is not None:
-            columns["equiv"] = self._equivariance(y, ids)
+            columns["equiv"] = self._equivariance(measured, ids)
         values = {name: value.tolist() for name, value in columns.items()}
         for i, item in enumerate(ids):
             if len(self.rows) in self._shown:
@@ -115,13 +124,13 @@ class Evaluator(MonaiEvaluator):
                 self.cases.append(Case(item, zero_filled[i].cpu(), result.image[i].cpu(), result.spread[i].cpu(), target))
             self.rows.append({"id": item, "index": int(batch["index"][i])} | {n: v[i] for n, v in values.items()})
 
-    def _equivariance(self, y: Tensor, ids: list[str]) -> Tensor:
+    def _equivariance(self, measured: "Measured", ids: list[str]) -> Tensor:
         network = unwrapped(self.network)
 
         def reconstruct(y: Tensor, physics: Operator) -> Tensor:
-            return self.inferer(network, y, physics, ids).image
+            return self.inferer(network, y, physics, ids, measured.sigma).image
 
-        return equivariance(reconstruct, y, self.physics, self.equiv_group)  # type: ignore[arg-type]
+        return equivariance(reconstruct, measured.y, measured.physics, self.equiv_group)  # type: ignore[arg-type]
 
     @property
     def _shown(self) -> set[int]:
@@ -153,15 +162,16 @@ class Evaluator(MonaiEvaluator):
         return mean | ({f"{name}_sd": float(kept.std())} if len(kept) > 1 else {})
 
 
-def image_scores(x_hat: Tensor, x: Tensor, volume_range: Tensor) -> dict[str, Tensor]:
-    """Score reconstructions (B, C, H, W) stored in [0, 1]: each (B,).
+def image_scores(x_hat: Tensor, x: Tensor, peak: Tensor, volume_range: Tensor) -> dict[str, Tensor]:
+    """Score reconstructions (B, C, H, W) against the ground truth: each (B,).
 
-    psnr: magnitudes, range 1 (the paper's). psnr_volume: the same error against the maximum of the slice's volume
-    (fastMRI's range), where that is known for all. psnr_complex: phase included. ssim: range 1, images of 11 pixels or more.
+    psnr: magnitudes, range `peak` (B,), which is 1 for slices normalised to [0, 1] as the paper's, the maximum of the slice
+    for recorded k-space. psnr_volume: the same error against the maximum of the slice's volume (fastMRI's range), where that
+    is known for all. psnr_complex: phase included. ssim: range `peak`, images of 11 pixels or more.
     """
-    scores = {"psnr": psnr(x_hat, x, 1.0), "psnr_complex": psnr(x_hat, x, 1.0, complex_valued=True)}
+    scores = {"psnr": psnr(x_hat, x, peak), "psnr_complex": psnr(x_hat, x, peak, complex_valued=True)}
     if min(x.shape[-2:]) >= SSIM_WINDOW:
-        scores["ssim"] = ssim(x_hat, x, 1.0)
+        scores["ssim"] = ssim(x_hat, x, peak)
     if bool((volume_range > 0).all()):
         scores["psnr_volume"] = psnr(x_hat, x, volume_range)
     return scores

@@ -1,8 +1,11 @@
-"""Reconstructions on the disk: one HDF5 file, and a NIfTI volume for each subject."""
+"""Reconstructions on the disk: one HDF5 file, a NIfTI volume for each subject, and derived DICOM series if asked for."""
+
+from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import h5py
 import nibabel as nib
@@ -13,35 +16,87 @@ from ignite.engine import Engine, Events
 
 from es_medical.data import SliceDataset
 from es_medical.data.atomic import whole_or_not
+from es_medical.data.geometry import Geometry
+from es_medical.engine.volume import Volume, planes, volume_names
 from es_medical.metrics import magnitude
+
+if TYPE_CHECKING:
+    from es_medical.engine.dicom import DicomWriter
 
 logger = logging.getLogger(__name__)
 
 Array = npt.NDArray[np.float32]
+GEOMETRY = {"spacing": (2,), "position": (3,), "orientation": (6,), "slice_spacing": ()}
 
 
 class SaveReconstructions:
     """Handler of an `Evaluator` that writes what it reconstructs.
 
     `reconstructions.h5`: `reconstruction` and `spread` (N, 2, H, W) in stored units, `id`, `subject`, `slice`, `scale`
-    (raw = stored * scale + offset) and `heldout` (N,). `<subject>_reconstruction.nii.gz` and `<subject>_spread.nii.gz`
-    (a second volume of a subject: `<subject>_2_...`): magnitudes in raw units (W, H, slices) with the pixel spacing of the
-    source, every slice at its index in the volume, NaN where one is missing. Orientation and slice spacing are not in a
-    slice file: x runs along the columns to the right (as in the demo), y along the rows to the back, slices are 1 mm apart.
+    (raw = stored * scale + offset), the geometry of the slice file and `heldout` (N,).
+
+    `<subject>_reconstruction.nii.gz` and `<subject>_spread.nii.gz` (a second volume of a subject: `<subject>_2_...`):
+    magnitudes in raw units (W, H, slices) at the place that the slice file states, every slice at its index in the volume,
+    NaN where one is missing. Where position and orientation are unknown they are nominal (`Geometry.nominal`: columns to
+    the patient's left, rows to the back) and the header says so; unknown spacings are 1 mm.
+
+    With `dicom`: `dicom/<volume>/reconstruction/` and `dicom/<volume>/spread/` (see `DicomWriter`).
+
+    A volume that fails does not stop the others; at the end the failures are raised together, with their causes.
 
     Args:
         output_dir: folder for the files.
         dataset: the slices that are reconstructed.
+        dicom: whether to write DICOM.
+        source_dicom: DICOM file or folder of the MR series that the slices were measured for: patient, study and geometry
+            are taken from it. The slices must be those of one volume.
+        method: name of the reconstruction method, for the headers.
+
+    Raises:
+        FileNotFoundError: no source DICOM.
+        ImportError: DICOM is asked for and highdicom is missing.
+        ValueError: a source that is no single MR series or that does not fit the slices, or one without `dicom`.
     """
 
-    def __init__(self, output_dir: str | Path, dataset: SliceDataset) -> None:
+    def __init__(
+        self,
+        output_dir: str | Path,
+        dataset: SliceDataset,
+        dicom: bool = False,
+        source_dicom: str | Path | None = None,
+        method: str = "network",
+    ) -> None:
+        if source_dicom and not dicom:
+            raise ValueError("source_dicom is given but dicom is off: set dicom to true, or leave source_dicom out")
         self.folder, self.dataset = Path(output_dir), dataset
         self._rows: list[dict[str, Any]] = []
+        self._dicom = self._dicom_writer(source_dicom, method) if dicom else None
 
     def attach(self, engine: Engine) -> None:
         """Collect each batch and write at the end."""
         engine.add_event_handler(Events.ITERATION_COMPLETED, self._collect)
         engine.add_event_handler(Events.COMPLETED, self._write)
+
+    def _dicom_writer(self, source_dicom: str | Path | None, method: str) -> DicomWriter:
+        """Everything that can be refused is refused here, before hours of reconstruction."""
+        from es_medical.engine.dicom import DicomWriter
+        from es_medical.engine.dicom_series import Making
+        from es_medical.engine.dicom_source import read_source
+        from es_medical.engine.dicom_spread import highdicom
+
+        highdicom()
+        source = read_source(source_dicom) if source_dicom else None
+        writer = DicomWriter(self.folder / "dicom", Making(method, self.dataset.header.acceleration), source)
+        if source is not None:
+            columns = _columns(self.dataset.path, self.dataset.rows)
+            chosen = _by_volume(columns)
+            if len(chosen) > 1:
+                raise ValueError(f"source_dicom is one series, the slices are of {len(chosen)} volumes: expected those of one")
+            recorded = _recorded(columns, next(iter(chosen.values())))
+            source.matched(recorded, self.dataset.header.size)
+            if not all(plane.known for plane in recorded):
+                logger.warning("slice positions are unknown: slice 0 is taken for the first source slice along the normal")
+        return writer
 
     def _collect(self, engine: Engine) -> None:
         result: Any = engine.state.output  # what Evaluator._iteration returns
@@ -55,57 +110,84 @@ class SaveReconstructions:
         self.folder.mkdir(parents=True, exist_ok=True)
         rows, self._rows = sorted(self._rows, key=lambda one: one["row"]), []
         columns = {name: np.stack([one[name] for one in rows]) for name in rows[0]}
-        with h5py.File(self.dataset.path, "r") as file:
-            for name in ("id", "subject", "slice", "scale", "spacing"):
-                columns[name] = file[name][()][columns["row"]]
+        columns |= _columns(self.dataset.path, columns["row"])
         self._write_hdf5(columns)
-        volumes = volume_names([one.decode() for one in columns["subject"]], columns["slice"].tolist())
-        for name in sorted(set(volumes)):
-            chosen = np.flatnonzero(np.array(volumes) == name)
-            self._write_nifti(name, {key: column[chosen] for key, column in columns.items()})
-        logger.info(
-            "%d slices of %d volumes reconstructed: see %s (NIfTI slices are 1 mm apart: slice files hold no slice spacing)",
-            *(len(rows), len(set(volumes)), self.folder),
-        )
+        failed: dict[str, Exception] = {}
+        volumes = _by_volume(columns)
+        for name, chosen in volumes.items():
+            for write in self._writers():
+                try:
+                    write(self._volume(name, columns, chosen))
+                except Exception as error:  # one volume must not stop the others
+                    logger.error("volume %s: %s", name, error)
+                    failed.setdefault(name, error)
+        logger.info("%d slices of %d volumes reconstructed: see %s", len(rows), len(volumes), self.folder)
+        if failed:
+            causes = "; ".join(f"{name}: {type(error).__name__}: {error}" for name, error in failed.items())
+            raise RuntimeError(f"{len(failed)} of {len(volumes)} volumes were not written: {causes}") from next(
+                iter(failed.values())
+            )
+
+    def _writers(self) -> Sequence[Callable[[Volume], None]]:
+        return (self._write_nifti, self._dicom.write) if self._dicom else (self._write_nifti,)
+
+    def _volume(self, name: str, columns: dict[str, Any], chosen: npt.NDArray[np.int64]) -> Volume:
+        """The slices `chosen` from the columns, which are in the order of their numbers."""
+        scale, offset = (column[:, None, None] for column in columns["scale"][chosen].T)
+        images = {
+            "reconstruction": (_magnitude(columns["reconstruction"][chosen]) * scale + offset).astype(np.float32),
+            "spread": (_magnitude(columns["spread"][chosen]) * scale).astype(np.float32),  # a spread has no offset
+        }
+        recorded, indices = _recorded(columns, chosen), columns["slice"][chosen]
+        sourced = self._dicom is not None and self._dicom.source is not None
+        placed = tuple(recorded) if sourced else planes(recorded, indices, self.dataset.header.size)
+        return Volume(name, columns["subject"][chosen[0]].decode(), images, indices, placed)
 
     def _write_hdf5(self, columns: dict[str, Any]) -> None:
         with whole_or_not(self.folder / "reconstructions.h5") as temporary, h5py.File(temporary, "w") as file:
             for name, column in columns.items():
                 file[name] = column
 
-    def _write_nifti(self, volume_name: str, columns: dict[str, Any]) -> None:
-        scale, offset = (column[:, None, None] for column in columns["scale"].T)
-        positions = columns["slice"] - columns["slice"].min()
-        row_spacing, column_spacing = np.nan_to_num(columns["spacing"][0], nan=1.0)
-        affine = np.diag([column_spacing, -row_spacing, 1.0, 1.0])
-        for name, shift in (("reconstruction", offset), ("spread", np.zeros_like(offset))):
-            values = _magnitude(columns[name]) * scale + shift
-            volume = np.full((positions.max() + 1, *values.shape[1:]), np.nan, np.float32)
-            volume[positions] = values
-            image = nib.Nifti1Image(volume.transpose(2, 1, 0), affine)
+    def _write_nifti(self, volume: Volume) -> None:
+        placed = self._dicom.placed(volume) if self._dicom else volume
+        places, affine = placed.grid()
+        for name, values in placed.images.items():
+            array = np.full((places.max() + 1, *placed.size), np.nan, np.float32)
+            array[places] = values
+            image = nib.Nifti1Image(array.transpose(2, 1, 0), affine)
             image.header.set_xyzt_units("mm")
-            image.header["descrip"] = f"es_medical {name}, research only"
-            with whole_or_not(self.folder / f"{volume_name}_{name}.nii.gz") as temporary:
+            image.header["descrip"] = f"es_medical {name}, research only" + (", nominal orientation" if placed.nominal else "")
+            if not placed.nominal:
+                image.set_sform(affine, code="scanner")
+            with whole_or_not(self.folder / f"{volume.name}_{name}.nii.gz") as temporary:
                 nib.save(image, temporary)
 
 
-def volume_names(subjects: list[str], slices: list[int]) -> list[str]:
-    """Name the volume of each slice: its subject, and a number from the second volume of a subject on.
+def _columns(path: str, rows: npt.NDArray[np.int64]) -> dict[str, Any]:
+    """What the slice file says of its rows; NaN for what an older file does not hold."""
+    with h5py.File(path, "r") as file:
+        columns = {name: file[name][()][rows] for name in ("id", "subject", "slice", "scale")}
+        for name, shape in GEOMETRY.items():
+            columns[name] = file[name][()][rows] if name in file else np.full((len(rows), *shape), np.nan)
+    return columns
 
-    Another volume of a subject begins where an index comes again.
 
-    >>> volume_names(["a", "a", "b", "a", "a"], [3, 4, 3, 3, 4])
-    ['a', 'a', 'b', 'a_2', 'a_2']
-    """
-    counts: dict[str, int] = {}
-    seen: dict[str, set[int]] = {}
-    names = []
-    for subject, index in zip(subjects, slices, strict=True):
-        if subject not in seen or index in seen[subject]:
-            counts[subject], seen[subject] = counts.get(subject, 0) + 1, set()
-        seen[subject].add(index)
-        names.append(subject if counts[subject] == 1 else f"{subject}_{counts[subject]}")
-    return names
+def _by_volume(columns: dict[str, Any]) -> dict[str, npt.NDArray[np.int64]]:
+    """Name of each volume -> its rows, in the order of the slice numbers."""
+    names = np.array(volume_names([one.decode() for one in columns["subject"]], columns["slice"].tolist()))
+    chosen = {str(name): np.flatnonzero(names == name) for name in sorted(set(names))}
+    return {name: rows[np.argsort(columns["slice"][rows], kind="stable")] for name, rows in chosen.items()}
+
+
+def _recorded(columns: dict[str, Any], rows: npt.NDArray[np.int64]) -> list[Geometry]:
+    """Planes as the slice file states them, NaN where unknown; the shortest decimal numbers that mean the stored ones."""
+
+    def number(name: str, row: int) -> Any:  # noqa: ANN401 - one number or a tuple of them
+        values = tuple(float(str(value)) for value in np.ravel(columns[name][row]))
+        return values if GEOMETRY[name] else values[0]
+
+    order = ("position", "orientation", "spacing", "slice_spacing")
+    return [Geometry(*(number(name, int(row)) for name in order)) for row in rows]
 
 
 def _magnitude(images: Array) -> Array:

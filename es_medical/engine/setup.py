@@ -15,21 +15,25 @@ from es_medical.engine.distributed import rank, world_size
 from es_medical.groups import Group
 from es_medical.inferers import Inferer
 from es_medical.networks import Accelerated, MoDL, ReynoldsAveraging
-from es_medical.physics import MRI
+from es_medical.physics import MRI, MultiCoilProtocol
 from es_medical.physics.line_masks import line_counts
 from es_medical.splits import Split
 
 
 def build_physics(
-    data_file: str, acceleration: float, center_fraction: float, sigma: float, device: torch.device | str = "cpu"
-) -> MRI:
-    """Make the operator of a slice file, once it is what the configuration says.
+    data_file: str,
+    acceleration: float | None,
+    center_fraction: float | None,
+    sigma: float | None = None,
+    device: torch.device | str = "cpu",
+) -> MRI | MultiCoilProtocol:
+    """Make the operator of a slice file, single- or multi-coil as the file is, once it is what the configuration says.
 
     Args:
         data_file: HDF5 file of slices (schema 1).
-        acceleration: nominal acceleration that the file must have.
+        acceleration: nominal acceleration that the file must have; None takes any, also below.
         center_fraction: share of central lines that the file must have.
-        sigma: noise level that the file must have.
+        sigma: noise level that the file must have; None also where each slice has its own.
         device: where the operator works.
 
     Raises:
@@ -37,7 +41,8 @@ def build_physics(
     """
     header = read_header(data_file)
     found = {"acceleration": header.acceleration, "center_fraction": header.center_fraction, "sigma": header.sigma}
-    wanted = {"acceleration": acceleration, "center_fraction": center_fraction, "sigma": sigma}
+    given = {"acceleration": acceleration, "center_fraction": center_fraction, "sigma": sigma}
+    wanted = {name: value for name, value in given.items() if value is not None}
     wrong = [name for name in wanted if not math.isclose(found[name], wanted[name], rel_tol=1e-6)]
     if wrong:
         options = " ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in wanted.items())
@@ -46,7 +51,7 @@ def build_physics(
             f"{', '.join(f'{n} {wanted[n]:g}' for n in wrong)}: make new measurements with "
             f"`python -m data_prep ... {options}`, or set these names to what the file has"
         )
-    return MRI(header.mask, header.size).to(device)
+    return (MultiCoilProtocol if header.coils else MRI)(header.mask, header.size).to(device)
 
 
 def build_split(data_file: str, unit: str, split_ratio: float, acs_in_input: bool, mode: str = "exact") -> Split:
@@ -56,8 +61,8 @@ def build_split(data_file: str, unit: str, split_ratio: float, acs_in_input: boo
         ValueError: the file's mask has too few lines or samples to divide.
     """
     header = read_header(data_file)
-    width = header.size[1]
-    n_center = line_counts(width, header.acceleration, header.center_fraction)[1] if acs_in_input else 1
+    encoded = header.encoded_lines or header.size[1]
+    n_center = line_counts(encoded, header.acceleration, header.center_fraction)[1] if acs_in_input else 1
     result = Split(unit, float(split_ratio), n_center, mode)  # type: ignore[arg-type]  # Split checks the names
     result.check(MRI(header.mask, header.size))  # here once: on a GPU no training step looks
     return result
@@ -102,10 +107,18 @@ def build_reconstructor(
 
 
 def build_inferer(
-    method: str, split: Split, n_samples: int, sigma: float, alpha: float, group: Group | None, whole_group: bool, seed: int
+    method: str,
+    split: Split,
+    n_samples: int,
+    sigma: float | None,
+    alpha: float,
+    group: Group | None,
+    whole_group: bool,
+    seed: int,
+    sigma_factor: float = 1.0,
 ) -> Inferer:
     """Make the inferer of a method: averages over splits for es; whole measurements for the others."""
-    return Inferer(split, n_samples, sigma, alpha, group, method == "es", whole_group, seed)
+    return Inferer(split, n_samples, sigma, alpha, group, method == "es", whole_group, seed, sigma_factor)
 
 
 def build_optimizer(network: nn.Module, lr: float, weight_decay: float = 1e-8) -> AdamW:
@@ -139,6 +152,10 @@ def build_loader(dataset: Dataset, batch_size: int, shuffle: bool, num_workers: 
     return DataLoader(dataset, batch_size, sampler=sampler, num_workers=num_workers, persistent_workers=num_workers > 0)
 
 
-def run_name(method: str, acceleration: float, seed: int, suffix: str = "") -> str:
-    """Name a run: es-x8-seed0."""
-    return f"{method}-x{acceleration:g}-seed{seed}{suffix}"
+def run_name(method: str, acceleration: float | None, seed: int, suffix: str = "") -> str:
+    """Name a run: es-x8-seed0; without a nominal acceleration es-seed0.
+
+    >>> run_name("es", 8, 0), run_name("es", None, 0, "-evaluate")
+    ('es-x8-seed0', 'es-seed0-evaluate')
+    """
+    return f"{method}{'' if acceleration is None else f'-x{acceleration:g}'}-seed{seed}{suffix}"

@@ -6,7 +6,7 @@ from torch.optim import Optimizer
 
 from es_medical.losses import Loss, LossValue, Reconstructor
 from es_medical.physics.base import Operator
-from es_medical.types import Generator, Image, Measurement
+from es_medical.types import Generator, Image, Measurement, PerItem
 
 
 def training_step(
@@ -18,6 +18,7 @@ def training_step(
     generator: Generator | None,
     x: Image | None = None,
     clip: float | None = 1.0,
+    sigma: PerItem | None = None,
 ) -> dict[str, Tensor]:
     """Descend one step on the mean of the loss over the batch: theta <- optimizer(theta, clip(grad mean_b L_b)).
 
@@ -37,12 +38,13 @@ def training_step(
         generator: source of the splits, the noise and g; on the device of y (a CPU generator works, but copies).
         x: images (B, C, H, W), for a loss that needs them.
         clip: largest Euclidean norm of the whole gradient, None for no limit.
+        sigma: noise level of each item (B,), for a loss that has no own one.
 
     Returns:
         Detached tensors without axes, on the device of y: "loss", each part of the loss (means over the batch), and
         "grad_norm", the norm before clipping.
     """
-    value = compute_gradient(loss, reconstructor, optimizer, y, physics, generator, x)
+    value = compute_gradient(loss, reconstructor, optimizer, y, physics, generator, x, sigma)
     norm = apply_gradient(optimizer, clip)
     parts = {name: part.detach().mean() for name, part in value.parts.items()}
     return {"loss": value.total.detach().mean(), **parts, "grad_norm": norm}
@@ -56,10 +58,11 @@ def compute_gradient(
     physics: Operator,
     generator: Generator | None,
     x: Image | None = None,
+    sigma: PerItem | None = None,
 ) -> LossValue:
     """Run the first half of `training_step`, forward, loss and backward, and return the loss of each item."""
     optimizer.zero_grad(set_to_none=True)
-    value = loss(reconstructor, y, physics, generator, x)
+    value = loss(reconstructor, y, physics, generator, x, sigma)
     value.total.mean().backward()
     return value
 

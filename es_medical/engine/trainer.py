@@ -90,8 +90,10 @@ class Trainer(SupervisedTrainer):
         y = batchdata["measurement"].to(self.state.device, non_blocking=True)
         x = batchdata.get("image") if self.loss.needs_image else None  # absent without ground truth: the loss says so
         x = x if x is None else x.to(self.state.device, non_blocking=True)
+        sigma = batchdata["sigma"].to(y, non_blocking=True)
+        physics = self.physics.of(batchdata)
         reconstruct = partial(_reconstruct, self.inferer, self.network)
-        return training_step(self.loss, reconstruct, self.optimizer, y, self.physics, self.generator, x, self.clip)
+        return training_step(self.loss, reconstruct, self.optimizer, y, physics, self.generator, x, self.clip, sigma)
 
     def _watch(self, engine: Engine) -> None:
         output: Any = engine.state.output

@@ -37,8 +37,9 @@ class Loss(Protocol):
         physics: Operator,
         generator: Generator | None = None,
         x: Image | None = None,
+        sigma: PerItem | None = None,
     ) -> LossValue:
-        """Return the loss of each item."""
+        """Return the loss of each item; sigma is the noise level of each, where the data says so."""
 
 
 def mean_square(residual: Tensor, mask: Mask) -> PerItem:

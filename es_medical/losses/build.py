@@ -8,21 +8,29 @@ from es_medical.splits import Split
 METHODS = ("es", "supervised", "mc")
 
 
-def build_loss(method: str, split: Split, sigma: float = 0.0, alpha: float = 0.5, consistency_weight: float = 1.0) -> Loss:
+def build_loss(
+    method: str,
+    split: Split,
+    sigma: float | None = 0.0,
+    alpha: float = 0.5,
+    consistency_weight: float = 1.0,
+    sigma_factor: float = 1.0,
+) -> Loss:
     """Make the loss of a method.
 
     Args:
         method: "es" (equivariant splitting), "supervised", or "mc" (measurement consistency).
         split: draws M1, for es.
-        sigma: noise level that es assumes, 0 for the noiseless loss.
+        sigma: noise level that es assumes, 0 for the noiseless loss, None for that of each slice.
         alpha: recorruption strength of es.
         consistency_weight: weight of the consistency term of es.
+        sigma_factor: what es multiplies sigma by.
 
     Raises:
         ValueError: an unknown method; the message lists the valid ones.
     """
     if method == "es":
-        return EquivariantSplitting(split, sigma, alpha, consistency_weight)
+        return EquivariantSplitting(split, sigma, alpha, consistency_weight, sigma_factor=sigma_factor)
     if method == "supervised":
         return Supervised()
     if method == "mc":

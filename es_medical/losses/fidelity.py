@@ -2,7 +2,7 @@
 
 from es_medical.losses.base import LossValue, Reconstructor, mean_square
 from es_medical.physics.base import Operator
-from es_medical.types import Generator, Image, Measurement
+from es_medical.types import Generator, Image, Measurement, PerItem
 
 
 class Supervised:
@@ -17,8 +17,9 @@ class Supervised:
         physics: Operator,
         generator: Generator | None = None,
         x: Image | None = None,
+        sigma: PerItem | None = None,
     ) -> LossValue:
-        """Return the loss of each item; raises ValueError without ground truth x."""
+        """Return the loss of each item; sigma is not used. Raises ValueError without ground truth x."""
         if x is None:
             raise ValueError("supervised training needs ground truth, and the data has no image: choose --method es")
         error = (reconstructor(y, physics, generator) - x).square().flatten(1).mean(1)
@@ -37,7 +38,8 @@ class MeasurementConsistency:
         physics: Operator,
         generator: Generator | None = None,
         x: Image | None = None,
+        sigma: PerItem | None = None,
     ) -> LossValue:
-        """Return the loss of each item; x is not used."""
+        """Return the loss of each item; x and sigma are not used."""
         error = mean_square(physics.A(reconstructor(y, physics, generator)) - y, physics.mask)
         return LossValue(error, {"consistency": error})

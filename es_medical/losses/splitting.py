@@ -4,10 +4,10 @@ from torch import Tensor
 
 from es_medical.groups import Group
 from es_medical.losses.base import LossValue, Reconstructor, mean_square
-from es_medical.physics.base import Operator, recorruption
+from es_medical.physics.base import Operator, noise_level, recorruption
 from es_medical.physics.virtual import VirtualPhysics
 from es_medical.splits import Split
-from es_medical.types import Generator, Image, Measurement
+from es_medical.types import Generator, Image, Measurement, PerItem
 
 
 class EquivariantSplitting:
@@ -22,10 +22,11 @@ class EquivariantSplitting:
 
     Args:
         split: draws M1.
-        sigma: standard deviation of the noise on each measured number, in the units of y; a number, or (B,) in calls.
+        sigma: standard deviation of the noise on each measured number, in the units of y; None takes that of each item.
         alpha: recorruption strength, the paper's (0.5); deepinv's R2RLoss(alpha=a) is alpha = sqrt(a / (1 - a)).
         consistency_weight: w.
         group: draw an explicit g and use A T_g in place of A, for reconstructors that are not equivariant.
+        sigma_factor: what sigma is multiplied by, e.g. 2 to try a noise level that is wrongly believed twice as high.
     """
 
     needs_image = False
@@ -33,16 +34,17 @@ class EquivariantSplitting:
     def __init__(
         self,
         split: Split,
-        sigma: float | Tensor = 0.0,
+        sigma: float | Tensor | None = 0.0,
         alpha: float = 0.5,
         consistency_weight: float = 1.0,
         group: Group | None = None,
+        sigma_factor: float = 1.0,
     ) -> None:
         if alpha <= 0 or consistency_weight < 0:
             raise ValueError(f"alpha must be > 0 and consistency_weight >= 0, got {alpha} and {consistency_weight}")
-        if not isinstance(sigma, Tensor) and not sigma >= 0:
-            raise ValueError(f"sigma must be >= 0, got {sigma}")
-        self.split, self.sigma, self.alpha = split, sigma, alpha
+        if (isinstance(sigma, int | float) and not sigma >= 0) or not sigma_factor >= 0:
+            raise ValueError(f"sigma and sigma_factor must be >= 0, got {sigma} and {sigma_factor}")
+        self.split, self.sigma, self.alpha, self.sigma_factor = split, sigma, alpha, sigma_factor
         self.consistency_weight, self.group = consistency_weight, group
 
     def __call__(
@@ -52,14 +54,19 @@ class EquivariantSplitting:
         physics: Operator,
         generator: Generator | None = None,
         x: Image | None = None,
+        sigma: PerItem | None = None,
     ) -> LossValue:
-        """Return the loss of each item and its two parts; x is not used."""
+        """Return the loss of each item and its two parts; x is not used, sigma only where the loss has no own one.
+
+        Raises:
+            ValueError: neither the loss nor the call has a sigma.
+        """
         if self.group is not None:
             physics = VirtualPhysics(physics, self.group, self.group.sample(len(y), generator, y.device))
         m1 = self.split(physics, len(y), generator)
         m2 = physics.mask - m1
         physics1 = physics.masked(m1)  # A_1
-        omega = recorruption(physics1, y, self.sigma, generator)
+        omega = recorruption(physics1, y, self.sigma_factor * noise_level(self.sigma, sigma), generator)
         x_hat = reconstructor(m1 * y + self.alpha * omega, physics1, generator)
         prediction = physics.A(x_hat)  # A_1 x_hat where M1, A_2 x_hat where M2
         consistency = mean_square(prediction - (y - omega / self.alpha), m1)

@@ -1,5 +1,8 @@
 """The contract of every forward operator A, and noisy measurements of it."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from deepinv.physics import LinearPhysics
 from torch import Tensor
 
@@ -21,6 +24,10 @@ class Operator(LinearPhysics):
     def masked(self, m: Mask) -> "Operator":
         """Return the operator M A that keeps the measured entries where m is 1; m broadcasts to y."""
         raise TypeError(f"{type(self).__name__} can't be split: it defines no masked(m)")
+
+    def of(self, batch: Mapping[str, Any]) -> "Operator":
+        """Return the operator of a batch of slices; A itself unless each slice has its own (sensitivity maps)."""
+        return self
 
     @property
     def image_size(self) -> tuple[int, int]:
@@ -47,6 +54,19 @@ def measure(physics: Operator, x: Image, sigma: float | Tensor, generator: Gener
 def recorruption(physics: Operator, y: Measurement, sigma: float | Tensor, generator: Generator | None) -> Measurement:
     """Draw omega ~ N(0, sigma^2) on the measured entries of y; sigma is a number or one for each item, (B,)."""
     return per_item(sigma, y) * normal(tuple(y.shape), generator, y.device).to(y.dtype) * physics.mask
+
+
+def noise_level(assumed: float | Tensor | None, given: Tensor | None) -> float | Tensor:
+    """Return the noise level that a loss or inferer assumes, or where it has none that of the data, one for each item.
+
+    Raises:
+        ValueError: there is neither.
+    """
+    if assumed is not None:
+        return assumed
+    if given is None:
+        raise ValueError("no noise level: give sigma here, or data that says its own")
+    return given
 
 
 def per_item(value: float | Tensor, x: Tensor) -> float | Tensor:

@@ -5,7 +5,9 @@ from jaxtyping import Bool
 from torch import Tensor
 
 
-def gaussian_line_mask(width: int, acceleration: float, center_fraction: float, seed: int) -> Bool[Tensor, " w"]:
+def gaussian_line_mask(
+    width: int, acceleration: float, center_fraction: float, seed: int, encoded: tuple[int, int] | None = None
+) -> Bool[Tensor, " w"]:
     """Draw the phase-encoding lines (k-space columns) of a Cartesian acquisition.
 
     The central block is always measured; further lines are drawn without replacement with a Gaussian density centred
@@ -13,23 +15,28 @@ def gaussian_line_mask(width: int, acceleration: float, center_fraction: float, 
 
     Args:
         width: number of k-space columns.
-        acceleration: width / number of measured lines; exactly round(width / acceleration) lines are measured.
-        center_fraction: share of the columns in the central block (at least the zero frequency), e.g. 0.03 at x8.
+        acceleration: encoded columns / measured lines; exactly round(encoded columns / acceleration) lines are measured.
+        center_fraction: share of the encoded columns in the central block (at least the zero frequency), e.g. 0.03 at x8.
         seed: the same seed gives the same mask.
+        encoded: first and one past the last column that the scan encoded (zero-padded ones stand outside); None for all.
 
     Returns:
         (W,) bool, True where a line is measured; width // 2 always is.
 
     Raises:
-        ValueError: the centre alone has more lines than the acceleration allows.
+        ValueError: the centre alone has more lines than the acceleration allows, or does not lie within `encoded`.
 
     >>> int(gaussian_line_mask(320, 8, 0.03, seed=0).sum())
     40
     """
-    n_lines, n_center = line_counts(width, acceleration, center_fraction)
+    start, stop = (0, width) if encoded is None else encoded
+    n_lines, n_center = line_counts(stop - start, acceleration, center_fraction)
     position = torch.arange(width) - width // 2
     density = torch.exp(-0.5 * (position / (width / 6)).double() ** 2)
+    density[:start], density[stop:] = 0, 0
     center = center_lines(width, n_center)
+    if not 0 <= start < stop <= width or bool(center[:start].any()) or bool(center[stop:].any()):
+        raise ValueError(f"the central {n_center} of {width} columns do not lie within the encoded ones, {start} to {stop - 1}")
     if n_lines == n_center:
         return center
     generator = torch.Generator().manual_seed(seed)

@@ -105,7 +105,7 @@ def test_file_without_ground_truth_works_when_the_image_is_asked_for(tmp_path):
         writer.append(make_record(0, image=False))
     dataset = SliceDataset(path, "train")
     assert not dataset.with_image
-    assert set(dataset[0]) == {"measurement", "sigma", "data_range", "scale", "offset", "id", "index"}
+    assert set(dataset[0]) == {"measurement", "sigma", "peak", "data_range", "scale", "offset", "id", "index"}
 
 
 def test_limit_spreads_over_the_split(slice_file):

@@ -1,6 +1,7 @@
 import json
 
 import h5py
+import nibabel as nib
 import numpy as np
 import pytest
 import torch
@@ -81,7 +82,7 @@ def test_without_image_and_a_folder_as_output(tmp_path, prep):
     assert "ground truth not stored" in result.stdout
     assert not read_header(tmp_path / "demo_mri.h5").has_image
     manifest = json.loads((tmp_path / "demo_mri.manifest.json").read_text())
-    assert manifest["sha256"] == file_digest(tmp_path / "demo_mri.h5")
+    assert manifest["digest"] == read_header(tmp_path / "demo_mri.h5").digest
     assert "icbm" not in json.dumps(manifest)
 
 
@@ -107,3 +108,29 @@ def test_blocks_do_not_touch(val, test, gap):
 def test_blocks_that_leave_nothing_to_train_on_are_refused():
     with pytest.raises(PrepError, match="10 slices leave none to train on: val 4, test 6, gap 0"):
         demo.blocks(10, 4, 6, 0)
+
+
+def test_a_marked_voxel_of_the_template_stands_where_it_stood(tmp_path):
+    """Every slice knows its place: a block at the left front, through crop and resize, in an oblique template."""
+    volume = np.full((20, 24, 6), 0.2, np.float32)
+    volume[2:6, 16:20, :] = 1.0  # x small: left, y large: front
+    turn = np.array([[np.cos(0.3), -np.sin(0.3), 0], [np.sin(0.3), np.cos(0.3), 0], [0, 0, 1]])
+    affine = np.eye(4)
+    affine[:3, :3], affine[:3, 3] = turn * 1.5, (5, -7, 11)
+    nib.save(nib.Nifti1Image(volume, affine), tmp_path / "template.nii.gz")
+    slices, planes = demo.axial_slices(tmp_path / "template.nii.gz", 12)
+    for z, (image, plane) in enumerate(zip(slices, planes, strict=True)):
+        row, column = np.argwhere(image > 0.6 * image.max()).mean(0)
+        found = plane.world(row, column) * [-1, -1, 1]  # LPS to RAS
+        np.testing.assert_allclose(found, (affine @ [3.5, 17.5, z, 1])[:3], atol=1e-4)
+        assert plane.spacing == pytest.approx((3, 3))
+
+
+def test_demo_file_holds_the_places(tmp_path, prep):
+    assert prep("demo", "mri", tmp_path / "demo.h5", "--size", 16, "--center-fraction", 0.1).exit_code == 0
+    with h5py.File(tmp_path / "demo.h5") as file:
+        position, orientation = file["position"][()], file["orientation"][()]
+        assert (file["slice_spacing"][()] == 1).all()
+    np.testing.assert_allclose(orientation, [[-1, 0, 0, 0, 1, 0]] * len(position), atol=1e-6)
+    assert np.isfinite(position).all()
+    assert (np.diff(position[:5, 2]) == 1).all()

@@ -6,9 +6,9 @@ import h5py
 import nibabel as nib
 import numpy as np
 import pytest
-from tiny import CENTER, SIGMA, execute, workflow, write_slices
+from tiny import CENTER, SIGMA, Parts, causes, execute, workflow, write_slices
 
-from data_prep.inference import slice_file
+from data_prep.inference import raise_failures, slice_file
 from data_prep.manifest import PrepError, Pseudonyms, default_salt
 from es_medical.data import read_header
 
@@ -76,18 +76,39 @@ def test_what_is_no_volume_is_refused(tmp_path):
         slice_file(str(tmp_path / "notes.h5"), str(tmp_path / "out"), *KNOBS)
 
 
-def test_one_broken_volume_of_two_is_an_error(tmp_path, make_volume):
-    make_volume(tmp_path / "in" / "good.h5")
+def test_broken_volume_of_a_folder_is_left_out_and_told_at_the_end(tmp_path, make_volume):
+    make_volume(tmp_path / "in" / "SECRET.h5")
     (tmp_path / "in" / "bad.h5").write_text("not HDF5")
-    with pytest.raises(PrepError, match="not every volume"):
-        slice_file(str(tmp_path / "in"), str(tmp_path / "out"), *KNOBS)
+    for _ in range(2):  # the second time nothing is prepared anew
+        made = slice_file(str(tmp_path / "in"), str(tmp_path / "out"), *KNOBS)
+        assert read_header(made).n == 3
+        with pytest.raises(PrepError, match="1 of 2 files failed and were not reconstructed: not an HDF5 file") as caught:
+            raise_failures(made)
+        assert "SECRET" not in str(caught.value)
+
+
+def test_no_failure_is_no_error(tmp_path, make_volume):
+    raise_failures(slice_file(str(make_volume(tmp_path / "in" / "a.h5")), str(tmp_path / "out"), *KNOBS))
+    raise_failures(str(write_slices(tmp_path / "slices.h5")))
+
+
+@pytest.mark.filterwarnings("ignore:the weights in .* were trained with:UserWarning")
+def test_good_volumes_are_reconstructed_before_the_error(tmp_path, make_volume):
+    Parts(write_slices(tmp_path / "train.h5", size=(32, 32))).checkpoints(tmp_path / "models").save_best(1.0, 1)
+    good = make_volume(tmp_path / "in" / "good.h5")
+    (tmp_path / "in" / "cut.h5").write_bytes(good.read_bytes()[: good.stat().st_size // 2])
+    with pytest.raises(RuntimeError) as caught:
+        execute(workflow(["inference.json"], tmp_path, tmp_path / "in", ""))
+    assert "PrepError: 1 of 2 files failed and were not reconstructed: truncated HDF5 file" in causes(caught.value)
+    with h5py.File(tmp_path / "eval" / "reconstructions.h5") as file:
+        assert file["reconstruction"].shape == (3, 2, 32, 32)
+        (subject,) = set(file["subject"].asstr()[()])
+    assert (tmp_path / "eval" / f"{subject}_reconstruction.nii.gz").exists()
 
 
 @pytest.mark.filterwarnings("ignore:the weights in .* were trained with:UserWarning")
 def test_volume_in_reconstructions_out(tmp_path, make_volume):
     """`python -m monai.bundle run --config_file configs/inference.json --data_file VOLUME`, in this process."""
-    from tiny import Parts
-
     train = write_slices(tmp_path / "train.h5", size=(32, 32))
     Parts(train).checkpoints(tmp_path / "models").save_best(1.0, 1)
     volume = make_volume(tmp_path / "in" / "file1.h5", scale=50.0)

@@ -4,6 +4,7 @@ import torch
 
 from data_prep.manifest import PrepError
 from data_prep.simulate import Acquisition, VolumeRange, crop_or_pad, normalise
+from es_medical.data.geometry import Geometry
 
 
 @pytest.mark.parametrize("n", [1, 4, 5, 8, 9, 320, 371])
@@ -31,6 +32,6 @@ def test_constant_image_is_an_error():
 def test_measurement_depends_on_the_key_alone():
     acquisition = Acquisition((16, 16), 4, 0.1, 0.1, 0)
     x = np.random.default_rng(0).random((16, 16))
-    take = lambda key: acquisition.record(x, VolumeRange(0, 1), "slice", key, "s", "train", (1, 1), 0).measurement  # noqa: E731
+    take = lambda key: acquisition.record(x, VolumeRange(0, 1), "slice", key, "s", "train", Geometry(), 0).measurement  # noqa: E731
     assert torch.equal(take("a"), take("a"))
     assert not torch.equal(take("a"), take("b"))

@@ -9,8 +9,18 @@ import torch
 import torch.distributed as dist
 from tiny import Parts, names, write_slices
 
+from es_medical.data import read_header
 from es_medical.engine import checkpoint as checkpoint_module
-from es_medical.engine.checkpoint import BEST, LAST, MODEL, load_weights, random_states, set_random_states
+from es_medical.engine.checkpoint import (
+    BEST,
+    LAST,
+    MODEL,
+    Checkpoints,
+    load_weights,
+    random_states,
+    read_preparation,
+    set_random_states,
+)
 from es_medical.engine.distributed import parallel, stop
 
 
@@ -316,3 +326,16 @@ def test_weights_of_another_training_in_the_same_folder_are_refused(data_file, t
     with pytest.raises(RuntimeError, match="another training has written to .* its own ckpt_dir"):
         first.load_best()
     assert second.load_best() == 1
+
+
+def test_how_the_data_was_made_is_kept_with_the_weights(data_file, tmp_path):
+    parts = Parts(data_file)
+    checkpoints = Checkpoints(
+        tmp_path, parts.network, parts.denoiser, parts.physics, parts.inferer, parts.scheduler, data_file=data_file
+    )
+    checkpoints.save_best(1.0, 1)
+    kept, header = read_preparation(tmp_path), read_header(data_file)
+    assert kept["measured"] == header.mask.tolist()
+    assert (kept["acceleration"], kept["center_fraction"]) == (header.acceleration, header.center_fraction)
+    with pytest.raises(FileNotFoundError, match="train first"):
+        read_preparation(tmp_path / "nowhere")

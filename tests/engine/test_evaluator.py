@@ -198,3 +198,17 @@ def test_blank_measurement_is_left_out_of_the_mean(tmp_path, caplog):
     others = [row["heldout"] for row in evaluator.rows if row["id"] != "item7"]
     assert evaluator.state.metrics["heldout"] == pytest.approx(sum(others) / len(others))
     assert "heldout is not finite for 1 slices (item7): left out" in caplog.text
+
+
+def test_peak_of_each_slice_is_the_range_of_its_scores():
+    """Recorded slices are not in [0, 1]: twice the range is 6 dB more, and SSIM is that of the slice divided by its peak."""
+    from es_medical.engine.evaluator import image_scores
+
+    x, noise = torch.rand(2, 2, 16, 16), 0.1 * torch.randn(2, 2, 16, 16)
+    unknown = torch.full((2,), torch.nan)
+    one = image_scores(x + noise, x, torch.ones(2), unknown)
+    other = image_scores(3 * (x + noise), 3 * x, torch.tensor([3.0, 6.0]), unknown)
+    gain = 20 * torch.log10(torch.tensor([1.0, 2.0]))
+    torch.testing.assert_close(other["psnr"], one["psnr"] + gain)
+    torch.testing.assert_close(other["psnr_complex"], one["psnr_complex"] + gain)
+    torch.testing.assert_close(other["ssim"][0], one["ssim"][0])

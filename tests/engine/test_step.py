@@ -41,7 +41,7 @@ class Poisoned:
     def __init__(self, value):
         self.value = value
 
-    def __call__(self, reconstructor, y, physics, generator=None, x=None):
+    def __call__(self, reconstructor, y, physics, generator=None, x=None, sigma=None):
         error = reconstructor(y, physics, generator).square().flatten(1).mean(1)
         scale = torch.ones_like(error)
         scale[1] = self.value

@@ -251,5 +251,20 @@ def test_impossible_arguments_are_refused(arguments):
 
 
 def test_negative_noise_level_is_refused():
-    with pytest.raises(ValueError, match="sigma must be >= 0, got -1"):
+    with pytest.raises(ValueError, match="sigma and sigma_factor must be >= 0, got -1.0 and 1.0"):
         EquivariantSplitting(Split(), sigma=-1.0)
+
+
+def test_noise_level_of_the_data_is_used_where_the_loss_has_none():
+    """sigma of each item, times the factor; a loss with its own level ignores it, and without either there is an error."""
+    physics = line_mri((8, 8))
+    y, sigma = measure(physics, randn(2, 2, 8, 8), 0.1, rng()), torch.tensor([0.1, 0.7])
+
+    def value(loss, **given):
+        return loss(lambda y, physics, generator: physics.A_adjoint(y), y, physics, rng(3), **given).total
+
+    own = value(EquivariantSplitting(Split(), sigma=torch.tensor([0.2, 1.4])))
+    assert torch.equal(value(EquivariantSplitting(Split(), None, sigma_factor=2.0), sigma=sigma), own)
+    assert torch.equal(value(EquivariantSplitting(Split(), 0.3), sigma=sigma), value(EquivariantSplitting(Split(), 0.3)))
+    with pytest.raises(ValueError, match="no noise level: give sigma here, or data that says its own"):
+        value(EquivariantSplitting(Split(), None))

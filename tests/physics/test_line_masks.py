@@ -84,3 +84,25 @@ def test_centre_larger_than_the_budget_names_both_numbers(acceleration, center_f
 def test_impossible_arguments_are_refused(acceleration, center_fraction):
     with pytest.raises(ValueError, match="acceleration must be >= 1 and center_fraction in"):
         gaussian_line_mask(32, acceleration, center_fraction, seed=0)
+
+
+@pytest.mark.parametrize("encoded", [(20, 352), (0, 300), (100, 372)])
+def test_only_encoded_columns_are_measured_and_the_acceleration_counts_them(encoded):
+    start, stop = encoded
+    masks = torch.stack([gaussian_line_mask(372, 4, 0.08, seed, encoded) for seed in range(20)])
+    assert not masks[:, :start].any()
+    assert not masks[:, stop:].any()
+    assert (masks.sum(1) == round((stop - start) / 4)).all()
+    n_center = round((stop - start) * 0.08)
+    assert masks[:, 186 - n_center // 2 : 186 + n_center - n_center // 2].all()
+
+
+def test_all_columns_encoded_is_the_mask_without_limits():
+    for seed in range(5):
+        assert torch.equal(gaussian_line_mask(64, 4, 0.1, seed, (0, 64)), gaussian_line_mask(64, 4, 0.1, seed))
+
+
+@pytest.mark.parametrize("encoded", [(40, 64), (0, 30), (-2, 64), (0, 70)])
+def test_encoded_columns_without_the_centre_are_refused(encoded):
+    with pytest.raises(ValueError, match="central .* do not lie within the encoded ones"):
+        gaussian_line_mask(64, 4, 0.1, 0, encoded)

@@ -1,0 +1,117 @@
+"""Aliasing-free sinc resampling of k-space: to the image, crop or zero-pad about the origin, and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class Resampled(NamedTuple):
+    """K-space on another grid and the image between.
+
+    Attributes:
+        kspace: (..., h, w) complex, centred.
+        image: (..., h, w) complex, centred: the pixels of the original image that the new field of view holds.
+    """
+
+    kspace: NDArray[np.complexfloating]
+    image: NDArray[np.complexfloating]
+
+
+def sinc_resample(kspace: NDArray[np.complexfloating], size: tuple[int, int]) -> Resampled:
+    """K-space of the same image in a field of view of `size` pixels: F R F^-1 k.
+
+    F is the centred orthonormal FFT with its origin at index n//2 of each axis, and R crops or zero-pads the image so that
+    index n//2 lands on N//2. The pixels keep their size, so a readout oversampled by two loses its outer half here.
+
+    The image stays in FFT order (origin first) between the two transforms, so that R only takes out or puts in its middle.
+    Each axis is cropped as soon as it is transformed. One thread of a CPU is enough; torch uses as many as it is told to.
+
+    Args:
+        kspace: (..., H, W), complex64 or complex128, any leading axes (slices, coils); it is not modified.
+        size: (h, w) of the new grid; each side may be smaller, equal or larger, even or odd.
+
+    Returns:
+        k-space and image (..., h, w) in the precision of the input. With an unchanged size the k-space is a plain copy.
+
+    Raises:
+        ValueError: not complex64 or complex128, fewer than two axes, or an empty side.
+
+    >>> k = np.full((6, 9), 1 / np.sqrt(6 * 9), np.complex128)  # a delta at the origin
+    >>> (sinc_resample(k, (4, 5)).kspace * np.sqrt(4 * 5)).round(9)[0]
+    array([1.+0.j, 1.+0.j, 1.+0.j, 1.+0.j, 1.+0.j])
+    """
+    old = _checked(kspace, size)
+    wrapped = torch.from_numpy(_native(kspace))
+    for axis in sorted((-2, -1), key=lambda axis: size[axis] / old[axis]):  # the axis that loses most goes first
+        wrapped = torch.fft.ifft(torch.fft.ifftshift(wrapped, axis), dim=axis, norm="ortho")
+        wrapped = _crop_or_pad_wrapped(wrapped, axis, size[axis])
+    image = torch.fft.fftshift(wrapped, (-2, -1)).numpy()  # (..., h, w)
+    if old == size:
+        return Resampled(np.array(kspace, image.dtype), image)
+    return Resampled(torch.fft.fftshift(torch.fft.fft2(wrapped, norm="ortho"), (-2, -1)).numpy(), image)
+
+
+def _checked(kspace: NDArray, size: tuple[int, int]) -> tuple[int, ...]:
+    """(H, W) of k-space that can be resampled to this size."""
+    if kspace.dtype.kind != "c" or kspace.dtype.itemsize not in (8, 16):
+        raise ValueError(f"k-space of type {kspace.dtype}, expected complex64 or complex128")
+    if kspace.ndim < 2 or 0 in kspace.shape:
+        raise ValueError(f"k-space of shape {kspace.shape}, expected (..., H, W) and nothing empty")
+    if len(size) != 2 or min(size) < 1:
+        raise ValueError(f"size {size}, expected (rows, columns) of at least 1")
+    return tuple(kspace.shape[-2:])
+
+
+def _native(x: NDArray) -> NDArray:
+    """The array as torch takes it: native byte order, contiguous, writable; a copy only where it has to be one."""
+    return np.require(x, x.dtype.newbyteorder("="), ["C", "W"])
+
+
+def _crop_or_pad_wrapped(x: Tensor, axis: int, size: int) -> Tensor:
+    """Crops or zero-pads an axis in FFT order: indices 0 to ceil(n/2) - 1, then -floor(n/2) to -1."""
+    n = x.shape[axis]
+    kept = min(n, size)
+    first, last = x.narrow(axis, 0, (kept + 1) // 2), x.narrow(axis, n - kept // 2, kept // 2)
+    if size <= n:
+        return x if size == n else torch.cat((first, last), axis)
+    gap = list(x.shape)
+    gap[axis] = size - n
+    return torch.cat((first, x.new_zeros(gap), last), axis)
+
+
+def resampled_columns(window: tuple[int, int], width: int, new_width: int) -> tuple[int, int]:
+    """Columns of the new grid that lie inside the measured window of the old one.
+
+    Column i of n stands for the frequency (i - n//2)/n, in cycles per pixel. A new column is inside when its frequency is
+    between that of the first and of the last measured column. A window that holds every column is a whole period of k-space:
+    then every new column is inside.
+
+    Args:
+        window: first and one past the last measured column of the old grid.
+        width: columns of the old grid.
+        new_width: columns of the new grid.
+
+    Returns:
+        first and one past the last new column inside; (0, 0) when no new frequency falls into the window.
+
+    Raises:
+        ValueError: the window is empty or not within the old grid.
+
+    >>> resampled_columns((20, 352), 372, 320)
+    (18, 302)
+    """
+    start, stop = window
+    if not 0 <= start < stop <= width or new_width < 1:
+        raise ValueError(f"window {window} of {width} columns to {new_width}: expected 0 <= start < stop <= width")
+    if (start, stop) == (0, width):
+        return 0, new_width
+    low, high = (start - width // 2) * new_width, (stop - 1 - width // 2) * new_width  # frequencies x width x new_width
+    first, last = new_width // 2 - (-low // width), new_width // 2 + high // width
+    return (first, last + 1) if first <= last else (0, 0)

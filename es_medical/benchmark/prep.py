@@ -1,0 +1,248 @@
+"""Speed of `data_prep fastmri --measurements real` next to reading the same slices and taking one FFT each, and its memory."""
+
+import io
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stderr
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+
+from es_medical.benchmark.timing import Job, Ratio, alternate, ratio
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from numpy.typing import NDArray
+
+    from data_prep import fastmri
+
+Transform = Callable[["NDArray[np.complex64]"], object]
+
+SIZE = (640, 368)
+PLAIN = "read + FFT"
+TARGET = 0.6  # of the speed of reading and one FFT
+HEADER = """<?xml version="1.0"?><ismrmrdHeader xmlns="http://www.ismrm.org/ISMRMRD"><encoding>
+<encodedSpace><matrixSize><x>{rows}</x><y>{columns}</y><z>1</z></matrixSize>
+<fieldOfView_mm><x>{rows}</x><y>{columns}</y><z>3</z></fieldOfView_mm></encodedSpace>
+<reconSpace><matrixSize><x>{side}</x><y>{side}</y><z>1</z></matrixSize>
+<fieldOfView_mm><x>{side}</x><y>{side}</y><z>3</z></fieldOfView_mm></reconSpace>
+<encodingLimits><kspace_encoding_step_1><minimum>0</minimum><maximum>{last}</maximum><center>{center}</center>
+</kspace_encoding_step_1></encodingLimits></encoding></ismrmrdHeader>"""
+
+
+class Peak(NamedTuple):
+    """Largest resident memory in MiB: after the imports alone, and of the whole run."""
+
+    imports: float
+    run: float
+
+
+class PrepResult(NamedTuple):
+    """Times of whole runs and what they compare to.
+
+    Attributes:
+        slices: slices in all volumes.
+        size: (H, W) of their k-space.
+        transform: the plain FFT, the fastest at hand.
+        milliseconds: per slice, medians by job.
+        speed: speed of data_prep / speed of reading and one FFT, by job; the target is 0.6 with one worker.
+        peak: memory of a fresh process by number of workers.
+    """
+
+    slices: int
+    size: tuple[int, int]
+    transform: str
+    milliseconds: dict[str, float]
+    speed: dict[str, Ratio]
+    peak: dict[str, Peak]
+
+
+def benchmark_prep(
+    slices: int = 36,
+    volumes: int = 2,
+    size: tuple[int, int] = SIZE,
+    repeats: int = 5,
+    workers: Sequence[int] = (1, 2),
+    memory: bool = True,
+) -> PrepResult:
+    """Make volumes in fastMRI's layout in a temporary folder and time both jobs in turn, files in the page cache for both.
+
+    Interpreter and imports are not timed.
+
+    Args:
+        slices: of each volume.
+        volumes: files; workers share files and parts of them.
+        size: (H, W) of k-space; the reconstruction is the central square of half its height.
+        repeats: timed rounds.
+        workers: numbers of threads to time.
+        memory: measure the peak memory too, each in a fresh process.
+    """
+    with TemporaryDirectory() as folder:
+        source, out = Path(folder) / "source", Path(folder) / "out.h5"
+        source.mkdir()
+        files = [make_volume(source / f"volume{i}.h5", slices, size, seed=i) for i in range(volumes)]
+        name, transform = fastest_transform(size)
+        plain = {PLAIN: partial(read_and_transform, files, transform)}
+        with _preparations(source, out, workers) as preparations:
+            times = alternate({**plain, **preparations}, repeats, 1, torch.device("cpu"))
+        peak = {_label(n): _measured_peak(source, out, n) for n in workers} if memory else {}
+    n = slices * volumes
+    milliseconds = {job: median(values) / n for job, values in times.items()}
+    speed = {job: ratio(times, PLAIN, job) for job in preparations}
+    return PrepResult(n, size, name, milliseconds, speed, peak)
+
+
+def make_volume(path: Path, slices: int, size: tuple[int, int], seed: int) -> Path:
+    """Write noisy k-space of an ellipse with a smooth phase, its magnitude and a header, as fastMRI's single-coil files."""
+    import h5py
+
+    rows, columns = np.ogrid[: size[0], : size[1]]
+    side = size[0] // 2
+    u, v = (rows - size[0] // 2) / side, (columns - size[1] // 2) / side
+    object_ = (np.hypot(u / 0.4, v / 0.3) < 1) * np.exp(1j * (u + 2 * v))
+    clean = np.fft.fftshift(np.fft.fft2(np.fft.ifftshift(object_), norm="ortho"))
+    rng = np.random.default_rng(seed)
+    with h5py.File(path, "w") as file:
+        kspace = file.create_dataset("kspace", (slices, *size), np.complex64)
+        target = file.create_dataset("reconstruction_esc", (slices, side, side), np.float32)
+        for i in range(slices):
+            k = 1e-5 * (clean + 0.01 * (rng.standard_normal(size) + 1j * rng.standard_normal(size)))
+            kspace[i] = k
+            target[i] = _central(np.abs(np.fft.fftshift(np.fft.ifft2(np.fft.ifftshift(k), norm="ortho"))), side)
+        file["ismrmrd_header"] = HEADER.format(rows=size[0], columns=size[1], side=side, last=size[1] - 1, center=size[1] // 2)
+        file.attrs.update({"acquisition": "CORPD_FBK", "patient_id": f"patient {seed}", "max": 1e-5, "norm": 1e-3})
+    return path
+
+
+def _central(x: "NDArray", side: int) -> "NDArray":
+    from data_prep.simulate import crop_or_pad
+
+    return crop_or_pad(x, (side, side))
+
+
+def transforms() -> dict[str, Transform]:
+    """The plain two-dimensional FFTs at hand, by library."""
+    found: dict[str, Transform] = {
+        "numpy": np.fft.ifft2,
+        "torch": lambda k: torch.fft.ifft2(torch.from_numpy(k)),
+    }
+    if find_spec("scipy"):
+        from scipy.fft import ifft2
+
+        found["scipy"] = ifft2
+    return found
+
+
+def fastest_transform(size: tuple[int, int], repeats: int = 7) -> tuple[str, Transform]:
+    """The FFT that takes least time for k-space (H, W) of complex64 here, and its library's name."""
+    k = np.ones(size, np.complex64)
+    found = transforms()
+    times = alternate({name: partial(one, k) for name, one in found.items()}, repeats, 1, torch.device("cpu"))
+    name = min(times, key=lambda name: median(times[name]))
+    return name, found[name]
+
+
+def read_and_transform(files: Sequence[Path], transform: Transform) -> None:
+    """Read every slice of k-space and take one FFT of it."""
+    import h5py
+
+    for path in files:
+        with h5py.File(path) as file:
+            kspace = file["kspace"]
+            for i in range(len(kspace)):
+                transform(kspace[i])
+
+
+@contextmanager
+def _preparations(source: Path, out: Path, workers: Sequence[int]) -> Iterator[dict[str, Job]]:
+    """One job for each number of workers, whose threads live as long as the context."""
+    from data_prep.workers import worker_pool
+
+    with ExitStack() as stack:
+        jobs: dict[str, Job] = {}
+        for n in workers:
+            job = _job(source, out, n, stack.enter_context(worker_pool(n)))
+            jobs[_label(n)] = partial(prepare, job)
+        yield jobs
+
+
+def _label(workers: int) -> str:
+    return "1 worker" if workers == 1 else f"{workers} workers"
+
+
+def _job(source: Path, out: Path, workers: int, pool: "Executor | None") -> "fastmri.Job":
+    from rich.console import Console
+
+    from data_prep import fastmri
+    from data_prep.manifest import default_salt
+
+    options = fastmri.Options(measurements="real", slices="all", train=1, test=0, val=0)
+    return fastmri.Job(source, out, options, default_salt(0), workers, pool, Console(file=io.StringIO()))
+
+
+def prepare(job: "fastmri.Job") -> None:
+    """What `python -m data_prep fastmri SRC OUT --measurements real --slices all --overwrite` does.
+
+    Raises:
+        RuntimeError: a file failed.
+    """
+    from data_prep import fastmri
+
+    with redirect_stderr(io.StringIO()):  # no progress bar
+        if not fastmri.run(job, dry_run=False, overwrite=True):
+            raise RuntimeError("data_prep failed on a file of the benchmark")
+
+
+def peak_here() -> float:
+    """Largest resident memory of this process so far, MiB.
+
+    Linux also counts what the parent held when it started this process into `getrusage`, and not into VmHWM.
+    """
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+        return next(float(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+    except (OSError, StopIteration):
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def report_peak(source: str, out: str, workers: int) -> None:
+    """Prepare once in this process and print its `Peak`, as two numbers."""
+    from data_prep.workers import worker_pool
+
+    with worker_pool(workers) as pool:
+        job = _job(Path(source), Path(out), workers, pool)
+        imports = peak_here()
+        prepare(job)
+        print(imports, peak_here())
+
+
+def _measured_peak(source: Path, out: Path, workers: int) -> Peak:
+    code = f"from es_medical.benchmark.prep import report_peak; report_peak({str(source)!r}, {str(out)!r}, {workers})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"the run whose memory was to be measured failed: {done.stderr[-2000:]}")
+    return Peak(*map(float, done.stdout.split()[-2:]))
+
+
+def table(result: PrepResult) -> str:
+    """The result as lines of text."""
+    height, width = result.size
+    lines = [
+        f"{result.slices} slices of {height} x {width}, complex64; plain FFT: {result.transform}",
+        f"{'':12s} {'ms/slice':>9s} {'slices/s':>9s}   speed / (read + FFT), target {TARGET:g}",
+    ]
+    for job, milliseconds in result.milliseconds.items():
+        lines.append(f"{job:12s} {milliseconds:9.2f} {1e3 / milliseconds:9.0f}   {result.speed.get(job, '')}")
+    for workers, peak in result.peak.items():
+        lines.append(f"peak memory in MiB, {workers}: {peak.run:.0f}, of which {peak.imports:.0f} before the first slice")
+    return "\n".join(lines)

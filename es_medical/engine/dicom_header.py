@@ -1,0 +1,88 @@
+"""Whose images they are: patient, study, frame of reference and scan, of a source slice or of a pseudonym."""
+
+from __future__ import annotations
+
+import copy
+import logging
+
+from pydicom import DataElement, Dataset
+from pydicom.uid import generate_uid
+from pydicom.valuerep import ISfloat
+
+from es_medical.engine.dicom_pixels import DS_LENGTH, decimal_string
+from es_medical.engine.dicom_tags import EMPTY_ALLOWED, GATING, PATIENT, PLACE, SCAN, STUDY
+
+logger = logging.getLogger(__name__)
+
+IN_ORDER = (
+    "Slices were matched with those of the source series in their order along the slice normal: the measurements do not "
+    "state their positions."
+)
+
+
+def study_header(subject: str, study_uid: str) -> Dataset:
+    """Header of a subject known by a pseudonym alone, in a frame of reference of its own.
+
+    Args:
+        subject: salted hash.
+        study_uid: of the study that all series of the subject share.
+    """
+    header = _empty()
+    header.PatientID, header.PatientName = subject[:64], f"{subject[:62]}^"
+    header.PatientIdentityRemoved = "YES"
+    header.DeidentificationMethod = "Made from pixels alone; the subject is a salted hash"
+    header.StudyInstanceUID, header.FrameOfReferenceUID = study_uid, generate_uid()
+    return header
+
+
+def source_header(source: Dataset) -> Dataset:
+    """Header with what `dicom_tags` lists of a source slice, and nothing else of it: no private element, no staff."""
+    header = _empty()
+    for name in ("SpecificCharacterSet", *PATIENT, *STUDY, *PLACE, *SCAN):
+        element = _element(source, name)
+        if element is not None:
+            header.add(element)
+    stated = {"DeidentificationMethod", "DeidentificationMethodCodeSequence"} & set(header.dir())
+    if header.get("PatientIdentityRemoved") == "YES" and not stated:
+        header.DeidentificationMethod = "Not stated by the source"
+    _only_where_due(header, source)
+    return header
+
+
+def _empty() -> Dataset:
+    """What type 1 and 2 ask for, where nothing is known."""
+    header = Dataset()
+    for name in EMPTY_ALLOWED:
+        setattr(header, name, None if name in ("RepetitionTime", "EchoTime", "EchoTrainLength") else "")
+    header.ScanningSequence, header.SequenceVariant = "RM", "NONE"
+    return header
+
+
+def _element(source: Dataset, name: str) -> DataElement | None:
+    """A copy of an element that has a valid value, decimal strings cut to 16 characters; None otherwise."""
+    element = source.get_item(name) and copy.deepcopy(source[name])
+    if element is None or element.value is None or element.value == "":
+        return None
+    if element.VR not in ("DS", "IS"):
+        return element
+    values = element.value if element.VM > 1 else [element.value]
+    if any(isinstance(one, str | ISfloat) for one in values):  # what pydicom could not read as a number of its kind
+        logger.warning("source DICOM: %s %s is no valid number and is left out", name, element.value)
+        return None
+    if element.VR == "DS" and any(len(str(one)) > DS_LENGTH for one in values):
+        return DataElement(element.tag, "DS", [decimal_string(one) for one in values])
+    return element
+
+
+def _only_where_due(header: Dataset, source: Dataset) -> None:
+    """Type 2C of the General Series and MR Image modules (C.7.3.1, C.8.3.1): side, inversion time, trigger time."""
+    if "ImageLaterality" in header:
+        del header.Laterality
+    if "IR" not in _values(header.ScanningSequence) and "InversionTime" in header:
+        del header.InversionTime
+    if GATING & set(_values(header.ScanOptions)):
+        header.TriggerTime = source.get("TriggerTime")
+
+
+def _values(value: object) -> list[str]:
+    return [value] if isinstance(value, str) else [str(one) for one in (value or ())]  # type: ignore[attr-defined]

@@ -1,0 +1,225 @@
+"""What holds for every folder in bundles/: its files and metadata, its configuration, and MONAI's commands on them."""
+
+import copy
+import json
+import re
+import shutil
+import tomllib
+from pathlib import Path
+
+import pytest
+from monai.bundle import ConfigParser, verify_metadata, verify_net_in_out
+from packaging.requirements import Requirement
+from packaging.version import Version
+from tiny import BUNDLES, workflow, write_slices_for
+
+NAMES = sorted(path.name for path in BUNDLES.iterdir() if path.is_dir())
+SCHEMA = Path(__file__).with_name("metadata_schema.json")
+FILES = ["train.yaml", "demo.yaml", "evaluate.yaml", "multi_gpu_train.yaml", "inference.json", "metadata.json", "logging.conf"]
+PLACES = ("/home", "/root", "/work", "/mnt", "/data/u", "C:\\")
+INFERENCE_ONLY = {"data_split", "mask_seed", "input_file", "failures", "weights", "dataset", "dataloader", "handlers"}
+INFERENCE_ONLY |= {"evaluator", "dicom", "source_dicom"}
+TRAINING_ONLY = {"step", "amp", "channels_last", "compiled"}  # kept with the weights, or of speed only
+unhashed = pytest.mark.filterwarnings("ignore:No hash value provided:UserWarning")  # our own file, not downloaded
+
+
+def configs(bundle):
+    return BUNDLES / bundle / "configs"
+
+
+def load(bundle, name):
+    return ConfigParser.load_config_file(str(configs(bundle) / name))
+
+
+def overlays(bundle):
+    return sorted(path.name for path in configs(bundle).glob("*.yaml") if path.name != "train.yaml")
+
+
+def references(content, *entries):
+    """Top-level names that entries of a configuration refer to, and those that these refer to."""
+    found, todo = set(), list(entries)
+    while todo:
+        text = json.dumps(content[todo.pop()])
+        new = {name for name in re.findall(r"@(\w+)", text) if name in content} - found
+        found |= new
+        todo += new
+    return found
+
+
+def in_place(content, path):
+    """The mapping that holds the last name of a path."""
+    for name in path[:-1]:
+        content = content[name]
+    return content
+
+
+PAIRS = [(bundle, one) for bundle in NAMES for one in overlays(bundle)]
+each_bundle = pytest.mark.parametrize("bundle", NAMES)
+each_overlay = pytest.mark.parametrize(("bundle", "overlay"), PAIRS)
+
+
+@pytest.fixture(scope="module")
+def data_file(tmp_path_factory):
+    """The tiny data file of a bundle, made once."""
+    made = {}
+
+    def file(bundle):
+        if bundle not in made:
+            made[bundle] = write_slices_for(bundle, tmp_path_factory.mktemp(bundle) / "slices.h5")
+        return made[bundle]
+
+    return file
+
+
+# --- files and metadata
+
+
+@each_bundle
+@pytest.mark.parametrize("name", ["LICENSE", "docs/README.md", "docs/data_license.txt", *(f"configs/{one}" for one in FILES)])
+def test_file_is_there(bundle, name):
+    assert (BUNDLES / bundle / name).stat().st_size > 0
+
+
+@each_bundle
+def test_nothing_stands_on_an_absolute_path(bundle):
+    for path in (BUNDLES / bundle).rglob("*.*"):
+        assert not any(word in path.read_text() for word in PLACES), path
+
+
+@each_bundle
+def test_readme_and_training_name_every_overlay(bundle):
+    root, known = BUNDLES / bundle, {name.removesuffix(".yaml") for name in overlays(bundle)}
+    readme = (root / "docs" / "README.md").read_text()
+    assert {name for name in known if name not in readme} == set()
+    listed = re.search(r"^# Overlays: (.*)\.$", (root / "configs" / "train.yaml").read_text(), re.MULTILINE)
+    assert set(listed.group(1).split(", ")) == known
+
+
+@each_bundle
+def test_bundle_says_its_own_name(bundle):
+    training, metadata = load(bundle, "train.yaml"), load(bundle, "metadata.json")
+    assert (training["experiment"], training["tags"]["bundle"]) == (bundle, bundle)
+    assert all(load(bundle, name).get("experiment", bundle).startswith(bundle) for name in overlays(bundle))
+    assert (BUNDLES / bundle / "docs" / "README.md").read_text().startswith(f"# {metadata['name']}\n")
+    assert [load(other, "metadata.json")["name"] for other in NAMES].count(metadata["name"]) == 1
+
+
+@each_bundle
+def test_changelog_holds_the_version(bundle):
+    metadata = load(bundle, "metadata.json")
+    assert metadata["version"] in metadata["changelog"]
+
+
+@unhashed
+@each_bundle
+def test_metadata_is_valid(bundle, tmp_path):
+    schema = shutil.copy(SCHEMA, tmp_path / "schema.json")
+    verify_metadata(meta_file=str(configs(bundle) / "metadata.json"), filepath=schema)  # a file that is there: no download
+
+
+@unhashed
+@each_bundle
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("version",), None),
+        (("required_packages_version",), None),
+        (("network_data_format", "outputs"), None),
+        (("network_data_format", "inputs", "image", "value_range"), None),
+        (("network_data_format", "inputs", "image", "num_channels"), "2"),
+        (("monai_version",), "newest"),
+    ],
+)
+def test_metadata_that_lacks_something_is_refused(bundle, tmp_path, path, value):
+    content = copy.deepcopy(load(bundle, "metadata.json"))
+    place = in_place(content, path)
+    if value is None:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    broken = tmp_path / "metadata.json"
+    broken.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="Failed validating"):
+        verify_metadata(meta_file=str(broken), filepath=shutil.copy(SCHEMA, tmp_path / "schema.json"))
+
+
+@each_bundle
+def test_required_packages_are_dependencies_or_extras_of_ours(bundle):
+    """In the version that pyproject.toml asks for at least."""
+    project = tomllib.loads((BUNDLES.parent / "pyproject.toml").read_text())["project"]
+    ours = [Requirement(one) for one in sum(project["optional-dependencies"].values(), project["dependencies"])]
+    metadata = load(bundle, "metadata.json")
+    numbers = {"monai": "monai_version", "torch": "pytorch_version", "numpy": "numpy_version"}
+    wanted = metadata["required_packages_version"] | {name: metadata[key] for name, key in numbers.items()}
+    for package, version in wanted.items():
+        lowest = [spec.version for one in ours if one.name == package for spec in one.specifier if spec.operator == ">="]
+        assert [Version(one) for one in lowest] == [Version(version)], package
+
+
+@each_bundle
+@pytest.mark.parametrize("config", ["train.yaml", "inference.json"])
+def test_network_takes_and_gives_what_the_metadata_says(bundle, config):
+    files = {"meta_file": str(configs(bundle) / "metadata.json"), "config_file": str(configs(bundle) / config)}
+    verify_net_in_out("network_def", **files, device="cpu", any=32)
+    verify_net_in_out("network_def", **files, device="cpu", n=4)
+
+
+# --- configuration files
+
+
+@each_bundle
+def test_yaml_is_short(bundle):
+    for name in ("train.yaml", *overlays(bundle)):
+        text = (configs(bundle) / name).read_text()
+        assert len(text.splitlines()) <= 100
+        assert text.count("$") <= 8
+
+
+@each_overlay
+def test_overlay_sets_only_names_that_the_training_has(bundle, overlay):
+    assert set(load(bundle, overlay)) <= set(load(bundle, "train.yaml"))
+
+
+@each_overlay
+def test_overlay_changes_something_and_keeps_the_kind_of_each_number(bundle, overlay):
+    shipped, given = load(bundle, "train.yaml"), load(bundle, overlay)
+    assert any(shipped[key] != value for key, value in given.items())
+    for key, value in given.items():
+        if isinstance(shipped[key], int | float) and value is not None:
+            assert type(value) is type(shipped[key]) or isinstance(value, int | float), key
+
+
+@each_bundle
+def test_inference_has_the_knobs_of_the_training(bundle):
+    """With the same values; what only checks the data file may be left open."""
+    training, inference = load(bundle, "train.yaml"), load(bundle, "inference.json")
+    assert set(inference) - set(training) <= INFERENCE_ONLY
+    needed = references(training, "physics", "split", "network_def", "group", "reconstructor", "inferer")
+    assert needed - TRAINING_ONLY <= set(inference)
+    checked = references(inference, "physics") - references(inference, "network_def", "group", "reconstructor", "inferer")
+    common = set(inference) & set(training) - {"num_workers"}
+    knobs = {name for name in common if not isinstance(inference[name], dict) and name not in ("initialize", "run")}
+    free = {name for name in knobs & checked if inference[name] is None}
+    assert {name: inference[name] for name in knobs - free} == {name: training[name] for name in knobs - free}
+    for name in ("network_def", "group", "split", "inferer", "device"):
+        inputs = json.dumps(training[name]).replace("@data_file", "@input_file")
+        assert json.dumps(inference[name]) == inputs
+
+
+@pytest.mark.parametrize(
+    ("bundle", "files"),
+    [(bundle, ["train.yaml", one]) for bundle, one in PAIRS] + [(bundle, ["inference.json", "demo.yaml"]) for bundle in NAMES],
+)
+def test_overlays_merge_and_everything_is_built(bundle, files, data_file, tmp_path):
+    free = ("iterations", "n_samples", "epochs", "lr", "lr_milestones", "val_interval", "key_metric", "batch_size")
+    one = workflow(files, tmp_path, data_file(bundle), "sqlite:///none.db", bundle, without=free)
+    one.initialize()
+    assert one.check_properties() == []
+    for name in ("session", "checkpoints") if "train.yaml" in files else ("evaluator", "inferer"):
+        one.parser.get_parsed_content(name)
+
+
+@each_bundle
+def test_no_ground_truth_is_used_by_default(bundle):
+    assert (load(bundle, "train.yaml")["method"], load(bundle, "demo.yaml")["key_metric"]) == ("es", "heldout")
+    assert all("method" not in load(bundle, name) for name in overlays(bundle))

@@ -1,0 +1,27 @@
+"""Raw k-space for tests: a phantom and a header."""
+
+import numpy as np
+
+HEADER = """<?xml version="1.0"?><ismrmrdHeader xmlns="http://www.ismrm.org/ISMRMRD"><encoding>
+<encodedSpace><matrixSize><x>64</x><y>{width}</y><z>1</z></matrixSize></encodedSpace>
+<reconSpace><matrixSize><x>32</x><y>32</y><z>1</z></matrixSize>
+<fieldOfView_mm><x>160</x><y>128</y><z>3</z></fieldOfView_mm></reconSpace>
+<encodingLimits><kspace_encoding_step_1><minimum>0</minimum><maximum>{maximum}</maximum><center>{center}</center>
+</kspace_encoding_step_1></encodingLimits></encoding></ismrmrdHeader>"""
+
+
+def phantom(shape, seed=0):
+    """Smooth, asymmetric, complex image (slices, rows, columns): a blob near the upper left, and a random one."""
+    n, height, width = shape
+    rows, columns = np.mgrid[:height, :width]
+    u, v = (rows - height // 2) / 12, (columns - width // 2) / 12
+    rng = np.random.default_rng(seed)
+    blobs = [
+        np.exp(-((u + 0.6) ** 2) - (v + 0.3) ** 2) + 0.5 * np.exp(-((u - a) ** 2) - (v - b) ** 2) for a, b in rng.random((n, 2))
+    ]
+    return np.stack(blobs) * np.exp(0.01j * columns)
+
+
+def kspace_of(x):
+    axes = (-2, -1)
+    return np.fft.fftshift(np.fft.fft2(np.fft.ifftshift(x, axes), axes=axes, norm="ortho"), axes).astype(np.complex64)
