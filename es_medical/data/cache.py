@@ -16,10 +16,8 @@ logger = logging.getLogger(__name__)
 
 
 def memory_estimate(dataset: SliceDataset) -> int:
-    """Bytes that the pixels of a data set take in memory: for each slice 2 * H * W * 4 of every coil, map and image."""
-    height, width = dataset.header.size
-    planes = 2 * dataset.header.coils or 1
-    return len(dataset) * (planes + dataset.with_image) * 2 * height * width * 4
+    """Bytes that the measurements, maps and images of a data set take in memory."""
+    return len(dataset) * sum(one.nbytes for one in dataset[0].values() if isinstance(one, Tensor) and one.ndim > 1)
 
 
 def free_memory(device: torch.device) -> int:

@@ -1,8 +1,8 @@
 """Schema 1 of the HDF5 file of slices: what one file holds, and reading all of it but the pixels.
 
-One file holds N slices seen through one sampling mask: `measurement` (N, 2, H, W), or (N, 2, C, H, W) with the
-sensitivity `maps` of its C coils, `image` (N, 2, H, W) where there is ground truth, a row of `SliceRecord` for each, and
-what holds for all of them in `SliceHeader`.
+One file holds N slices seen through one sampling mask or scanner: `measurement` (N, 2, H, W), or (N, 2, C, H, W) with the
+sensitivity `maps` of its C coils, or sinograms (N, 1, views, detectors); `image` (N, 2 or 1, H, W) where there is ground
+truth, a row of `SliceRecord` for each, and what holds for all of them in `SliceHeader`.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ class SliceHeader:
     Attributes:
         sigma: standard deviation of the noise on the real and on the imaginary part of each measured sample; NaN where
             each slice has its own.
-        mask: sampled k-space entries, bool, (W,) lines or (H, W) samples.
+        mask: measured entries, bool: (W,) lines or (H, W) samples of k-space, (views,) or (views, detectors) of a sinogram.
         acceleration: nominal acceleration factor.
         center_fraction: fraction of the lines in the fully sampled centre.
         seed: seed of the mask, of the noise and of the split.
         configuration: every knob of the command that made the file.
         source_digests: salted hash of each source's name -> SHA-256 of its bytes.
-        modality: ``MR``.
+        modality: ``MR`` or ``CT``.
+        operator: geometry of a CT scanner (see `es_medical.physics.ct_matrix`), empty for MR.
         digest: identifies input and configuration: equal for two files made the same way.
         tool_version: version of es_medical that wrote the file.
         encoded_lines: k-space columns that the scan could measure, 0 for all W: the acceleration is this number /
@@ -65,6 +66,7 @@ class SliceHeader:
     configuration: Mapping[str, Any] = field(default_factory=dict)
     source_digests: Mapping[str, str] = field(default_factory=dict)
     modality: str = "MR"
+    operator: Mapping[str, Any] = field(default_factory=dict)
     digest: str = ""
     tool_version: str = __version__
     encoded_lines: int = 0
@@ -79,8 +81,8 @@ class SliceRecord(NamedTuple):
     """One slice as it is stored.
 
     Attributes:
-        measurement: k-space (2, H, W) or (2, C, H, W), zero where not measured.
-        image: ground truth (2, H, W), real and imaginary part, or None.
+        measurement: k-space (2, H, W) or (2, C, H, W), or sinogram (1, views, detectors); zero where not measured.
+        image: ground truth (2, H, W), real and imaginary part, or (1, H, W), or None.
         id: salted hash of the slice.
         subject: salted hash of the subject; a subject stands in one split only.
         split: ``train``, ``val`` or ``test``.
@@ -140,6 +142,7 @@ def read_header(path: str | Path) -> SliceHeader:
     """
     with open_slices(path) as file:
         attributes, (n, _, *coils, height, width) = file.attrs, file["measurement"].shape
+        height, width = attributes.get("size", (height, width))
         return SliceHeader(
             sigma=float(attributes["sigma"]),
             mask=torch.from_numpy(file["mask"][()]).bool(),
@@ -149,6 +152,7 @@ def read_header(path: str | Path) -> SliceHeader:
             configuration=json.loads(attributes["configuration"]),
             source_digests=json.loads(attributes["source_digests"]),
             modality=str(attributes["modality"]),
+            operator=json.loads(attributes.get("operator", "{}")),
             digest=str(attributes["digest"]),
             tool_version=str(attributes["tool_version"]),
             encoded_lines=int(attributes.get("encoded_lines", 0)),

@@ -37,10 +37,10 @@ __all__ = [
 class SliceDataset(Dataset[dict[str, Any]]):
     """The slices of one split, read one at a time.
 
-    An item is a dict: ``measurement`` (2, H, W) or (2, C, H, W) float32, then with ``maps`` of the same shape, ``image``
-    (2, H, W) float32 where the file holds one and it is asked for, ``sigma``, ``peak`` and ``data_range`` float32 scalars,
-    ``scale`` and ``offset`` float64 scalars (raw = stored * scale + offset), ``id`` str, ``index`` int (row of the file).
-    torch's default collate batches it.
+    An item is a dict: ``measurement`` float32 (2, H, W), or (2, C, H, W) then with ``maps`` of the same shape, or a sinogram
+    (1, views, detectors); ``image`` (2 or 1, H, W) float32 where the file holds one and it is asked for, ``sigma``, ``peak``
+    and ``data_range`` float32 scalars, ``scale`` and ``offset`` float64 scalars (raw = stored * scale + offset), ``id`` str,
+    ``index`` int (row of the file). torch's default collate batches it.
 
     The HDF5 handle is opened on first use in each process, so the data set may be pickled (spawn) and forked.
 

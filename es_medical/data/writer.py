@@ -23,6 +23,21 @@ ATTRIBUTES = ("modality", "tool_version", "seed", "sigma", "acceleration", "cent
 GROWTH = 64  # slices by which the datasets of pixels grow
 
 
+class Shapes(NamedTuple):
+    """Shapes of one measurement and of one image, and those that a mask may have."""
+
+    measurement: tuple[int, ...]
+    image: tuple[int, ...]
+    masks: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, size: tuple[int, int], coils: int, sinogram: tuple[int, int] | None) -> Self:
+        """Shapes of k-space with `coils` coils (0: without a coil axis), or of sinograms."""
+        if sinogram is not None:
+            return cls((1, *sinogram), (1, *size), (sinogram[:1], sinogram))
+        return cls((2, coils, *size) if coils else (2, *size), (2, *size), (size[1:], size))
+
+
 class Row(NamedTuple):
     """One slice as it is written: arrays by name of dataset, and single numbers and names."""
 
@@ -42,22 +57,31 @@ class SliceWriter:
         size: (H, W) of every slice.
         with_image: whether the file holds ground truth.
         coils: number of coils of every slice, each with its sensitivity map; 0 for k-space without a coil axis.
+        sinogram: (views, detectors) of sinograms, whose images are real; None for k-space.
 
     Raises:
         ValueError: the mask does not fit `size`, a record does not fit the file, or no slice was written.
     """
 
     def __init__(
-        self, path: str | Path, header: SliceHeader, size: tuple[int, int], with_image: bool = True, coils: int = 0
+        self,
+        path: str | Path,
+        header: SliceHeader,
+        size: tuple[int, int],
+        with_image: bool = True,
+        coils: int = 0,
+        sinogram: tuple[int, int] | None = None,
     ) -> None:
         self.path = Path(path)
         self.header = header
         self.size = size
         self.with_image = with_image
         self.coils = coils
+        self.shapes = Shapes.of(size, coils, sinogram)
         self._rows: list[dict[str, Any]] = []
-        if tuple(header.mask.shape) not in {size[1:], size}:
-            raise ValueError(f"mask of shape {tuple(header.mask.shape)} does not fit slices of size {size}")
+        if tuple(header.mask.shape) not in self.shapes.masks:
+            found = " x ".join(map(str, header.mask.shape))
+            raise ValueError(f"mask of {found} entries does not fit measurements of shape {self.shapes.measurement}")
 
     @property
     def temporary(self) -> Path:
@@ -68,7 +92,7 @@ class SliceWriter:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = h5py.File(self.temporary, "w")
         try:
-            _create(self._file, self.header, _columns(self.size, self.with_image, self.coils))
+            _create(self._file, self.header, self.size, _columns(self.shapes, self.with_image, self.coils))
         except BaseException:
             self._discard()
             raise
@@ -121,12 +145,11 @@ class SliceWriter:
             )
         if (record.maps is not None) != bool(self.coils):
             raise ValueError(f"slice {record.id}: maps {'missing' if self.coils else 'given'}, file is of {self.coils} coils")
-        shape = (2, *([self.coils] if self.coils else []), *self.size)
-        pixels = {"measurement": _pixels(record.measurement, "measurement", record.id, shape)}
+        pixels = {"measurement": _pixels(record.measurement, "measurement", record.id, self.shapes.measurement)}
         if record.maps is not None:
-            pixels["maps"] = _pixels(record.maps, "maps", record.id, shape)
+            pixels["maps"] = _pixels(record.maps, "maps", record.id, self.shapes.measurement)
         if record.image is not None:
-            pixels["image"] = _pixels(record.image, "image", record.id, (2, *self.size))
+            pixels["image"] = _pixels(record.image, "image", record.id, self.shapes.image)
         values = {
             "id": record.id,
             "subject": record.subject,
@@ -176,12 +199,11 @@ def _pixels(x: Tensor, name: str, key: str, shape: tuple[int, ...]) -> np.ndarra
     return x.detach().cpu().to(torch.float32).numpy()
 
 
-def _columns(size: tuple[int, int], with_image: bool, coils: int) -> dict[str, tuple[tuple[int, ...], Any]]:
+def _columns(shapes: Shapes, with_image: bool, coils: int) -> dict[str, tuple[tuple[int, ...], Any]]:
     """Shape of a row and type of each dataset."""
     text = h5py.string_dtype()
-    measured = (2, coils, *size) if coils else (2, *size)
     columns: dict[str, tuple[tuple[int, ...], Any]] = {
-        "measurement": (measured, np.float32),
+        "measurement": (shapes.measurement, np.float32),
         "id": ((), text),
         "subject": ((), text),
         "split": ((), text),
@@ -197,17 +219,21 @@ def _columns(size: tuple[int, int], with_image: bool, coils: int) -> dict[str, t
     }
     return (
         columns
-        | ({"image": ((2, *size), np.float32)} if with_image else {})
-        | ({"maps": (measured, np.float32)} if coils else {})
+        | ({"image": (shapes.image, np.float32)} if with_image else {})
+        | ({"maps": (shapes.measurement, np.float32)} if coils else {})
     )
 
 
-def _create(file: h5py.File, header: SliceHeader, columns: dict[str, tuple[tuple[int, ...], Any]]) -> None:
+def _create(
+    file: h5py.File, header: SliceHeader, size: tuple[int, int], columns: dict[str, tuple[tuple[int, ...], Any]]
+) -> None:
     for name, (shape, dtype) in columns.items():
         chunks = (1, *shape) if len(shape) > 1 else (256, *shape)  # one pixel slice per chunk
         file.create_dataset(name, (0, *shape), dtype, maxshape=(None, *shape), chunks=chunks)
     file["mask"] = header.mask.detach().cpu().to(torch.uint8).numpy()
     file.attrs["schema"] = SCHEMA
+    file.attrs["size"] = size
+    file.attrs["operator"] = json.dumps(dict(header.operator), sort_keys=True)
     file.attrs["configuration"] = json.dumps(dict(header.configuration), sort_keys=True)
     file.attrs["source_digests"] = json.dumps(dict(header.source_digests), sort_keys=True)
     for name in ATTRIBUTES:

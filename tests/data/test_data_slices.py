@@ -184,7 +184,7 @@ def test_record_that_does_not_fit_is_refused(tmp_path, changes, message):
 
 
 def test_mask_of_another_width_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"\(28,\) does not fit slices of size \(12, 16\)"):
+    with pytest.raises(ValueError, match=r"mask of 28 entries does not fit measurements of shape \(2, 12, 16\)"):
         SliceWriter(tmp_path / "bad.h5", make_header(mask=torch.ones(28, dtype=torch.bool)), SIZE)
 
 
