@@ -61,7 +61,7 @@ def common_recording(
         mask=chosen[0],
         acceleration=chosen[1],
         center_fraction=chosen[2],
-        encoded_lines=encoded[1] - encoded[0],
+        encoded_lines=options.encoded_lines if options.mask and not stored else encoded[1] - encoded[0],
         coils=coils,
         seed=options.seed,
         sigma=options.sigma,

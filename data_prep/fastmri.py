@@ -51,7 +51,8 @@ TASK_BYTES = 2**25  # of records that a thread makes before it hands them on
 class Options:
     """Knobs that decide what the file holds: see `python -m data_prep fastmri --help`.
 
-    `mask` is a given sampling mask, one 0 or 1 for each column, in place of a drawn one.
+    `mask` is a given sampling mask, one 0 or 1 for each column, in place of a drawn one; `encoded_lines` is the number of
+    columns that its acceleration and centre are shares of. `size` is one side of the grid, or both.
     """
 
     slices: Chosen = "middle"
@@ -62,7 +63,7 @@ class Options:
     train: float = 900
     test: float = 73
     val: int | None = None
-    size: int | None = None
+    size: int | tuple[int, int] | None = None
     coils: Coils = "single"
     target: Target = "auto"
     normalise: Normalisation = "slice"
@@ -74,6 +75,7 @@ class Options:
     whiten: bool = True
     native_width: bool = False
     mask: str = ""
+    encoded_lines: int = 0
 
     def __post_init__(self) -> None:
         if self.measurements == "synthetic" and self.sigma is None:
@@ -103,7 +105,10 @@ class Options:
         """These knobs with the sampling mask of a slice file; see `read_header` for the errors."""
         header = read_header(path)
         mask = "".join("01"[bool(one)] for one in header.mask.tolist())
-        return replace(self, mask=mask, acceleration=header.acceleration, center_fraction=header.center_fraction)
+        lines = header.encoded_lines or len(mask)
+        return replace(
+            self, mask=mask, acceleration=header.acceleration, center_fraction=header.center_fraction, encoded_lines=lines
+        )
 
     @property
     def shares(self) -> Shares:
@@ -198,10 +203,10 @@ def tasks(planned: Sequence[Planned], pipeline: Pipeline) -> list[Task]:
     return result
 
 
-def common_size(volumes: Sequence[AnyVolume], size: int | None) -> tuple[int, int]:
+def common_size(volumes: Sequence[AnyVolume], size: int | tuple[int, int] | None) -> tuple[int, int]:
     """(H, W) of the slices: as asked for, else that of all targets, else fastMRI's 320 x 320 when they differ."""
     if size is not None:
-        return size, size
+        return (size, size) if isinstance(size, int) else size
     sizes = {volume.size for volume in volumes}
     return sizes.pop() if len(sizes) == 1 else FASTMRI_SIZE
 

@@ -131,7 +131,7 @@ class FastMRIVolume:
 
     def __init__(self, file: h5py.File) -> None:
         if "kspace" not in file:
-            raise PrepError(f"no dataset kspace (found: {', '.join(sorted(file)) or 'nothing'})")
+            raise PrepError(_without_kspace(file))
         shape = _shape(file, "kspace")
         if len(shape) not in COILS_OF_RANK:
             raise PrepError(f"kspace of shape {shape} has rank {len(shape)}, expected (slices, H, W) or (slices, coils, H, W)")
@@ -275,7 +275,7 @@ def _patient(file: h5py.File) -> str:
 def _check_kspace(file: h5py.File, coils: Coils) -> int:
     """Number of slices; the coil axis is told by the rank."""
     if "kspace" not in file:
-        raise PrepError(f"no dataset kspace (found: {', '.join(sorted(file)) or 'nothing'})")
+        raise PrepError(_without_kspace(file))
     shape, ranks = _shape(file, "kspace"), {"single": 3, "multi": 4}
     if len(shape) != ranks[coils]:
         kind = {3: "single-coil", 4: "multi-coil"}.get(len(shape), f"rank {len(shape)}")
@@ -285,6 +285,12 @@ def _check_kspace(file: h5py.File, coils: Coils) -> int:
     if 0 in shape:
         raise PrepError(f"kspace of shape {shape} holds no {'slices' if shape[0] == 0 else 'samples'}")
     return int(shape[0])
+
+
+def _without_kspace(file: h5py.File) -> str:
+    found = ", ".join(sorted(file)) or "nothing"
+    raw = isinstance(file.get("dataset"), h5py.Group) and "xml" in file["dataset"]
+    return f"no dataset kspace (found: {found})" + (": an ISMRMRD raw file, give --measurements real" if raw else "")
 
 
 def _target(file: h5py.File, wanted: Wanted) -> str:

@@ -75,6 +75,8 @@ def scan_file(source: str, output_dir: str, ckpt_dir: str) -> str:
 def options_of_training(preparation: Mapping[str, Any]) -> Options:
     """The knobs that prepare a scan as the training data was, see `es_medical.engine.checkpoint.preparation`.
 
+    Its noise is its own: the level is estimated anew, and none is added.
+
     Raises:
         PrepError: the training data was not made from recorded k-space by `data_prep fastmri`.
     """
@@ -91,6 +93,8 @@ def options_of_training(preparation: Mapping[str, Any]) -> Options:
     mask = "".join("01"[bool(one)] for one in preparation["measured"])
     lines = {name: preparation[name] for name in ("acceleration", "center_fraction")}
     own = {"slices": "all", "train": 1, "test": 0, "val": 0, "with_image": False, "mask": mask}
+    own |= {"size": tuple(preparation["size"]), "encoded_lines": preparation["encoded_lines"]}
+    own |= {"sigma": None, "added_noise": 0.0}  # the scan has its own noise, and needs no more
     return Options(**(kept | lines | own))
 
 
@@ -117,10 +121,13 @@ def _prepared(source: Path, output_dir: str, options: Options) -> str:
     return str(out)
 
 
-def raise_failures(slice_file: str) -> None:
-    """Raise PrepError when a source of a prepared slice file had failed: after the others were reconstructed."""
+def raise_failures(slice_file: str, given: str = "") -> None:
+    """Raise PrepError when a source of a prepared slice file had failed: after the others were reconstructed.
+
+    A slice file that was `given` as it is was not prepared here: what failed then was said then.
+    """
     path = manifest_path(Path(slice_file))
-    sources = json.loads(path.read_text(encoding="utf-8"))["sources"] if path.is_file() else []
+    sources = json.loads(path.read_text(encoding="utf-8"))["sources"] if slice_file != given and path.is_file() else []
     failed = [source for source in sources if source["status"] == "failed"]
     if failed:
         causes = "; ".join(sorted({source["cause"] for source in failed}))

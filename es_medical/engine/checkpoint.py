@@ -213,10 +213,11 @@ def load_weights(folder: str | Path, network: nn.Module, physics: Operator, infe
 
 
 def preparation(data_file: str | Path) -> dict[str, Any]:
-    """Describe how a slice file was made: the knobs of its command, and the lines that its mask measures."""
+    """Describe how a slice file was made: the knobs of its command, its grid, and the lines that its mask measures."""
     header = read_header(data_file)
     lines = {"measured": header.mask.tolist(), "acceleration": header.acceleration, "center_fraction": header.center_fraction}
-    return {"configuration": dict(header.configuration), **lines}
+    grid = {"size": list(header.size), "encoded_lines": header.encoded_lines}
+    return {"configuration": dict(header.configuration), **lines, **grid}
 
 
 def read_preparation(folder: str | Path) -> dict[str, Any]:

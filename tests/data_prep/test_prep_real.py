@@ -530,3 +530,21 @@ def test_real_brain(tmp_path, shared_data, make_volume, real):
     np.testing.assert_allclose(image, expected, atol=1e-4 * expected.max())
     assert 0.5 < columns["peak"][0] < 3
     assert 0 < columns["sigma"][0] < 0.1
+
+
+def test_ismrmrd_raw_file_needs_real_measurements(tmp_path, prep, real):
+    """The issue: converted, or refused with a message that says what the file is."""
+    pytest.importorskip("ismrmrd", reason="raw files need the extra `ismrmrd`")
+    from ismrmrd_scans import header, readouts, write
+
+    k = kspace_of(phantom((3, 64, 48)))
+    (tmp_path / "in").mkdir()
+    write(tmp_path / "in" / "a.h5", readouts(k[:, None]), header((64, 48), recon=(32, 32)))
+    refused = prep("fastmri", tmp_path / "in", tmp_path / "out.h5", *ALL)
+    assert refused.exit_code == 1
+    assert "an ISMRMRD raw file, give --measurements real" in refused.output
+    result, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL, *FULL)
+    assert result.exit_code == 0, result.output
+    image = np.abs(to_complex(columns["image"])) * columns["scale"][:, :1, None]
+    expected = crop_or_pad(np.abs(phantom((3, 64, 48))), (32, 32))
+    np.testing.assert_allclose(image, expected, atol=1e-4 * expected.max())
