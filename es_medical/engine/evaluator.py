@@ -24,7 +24,7 @@ class Case(NamedTuple):
     """One slice as it is shown: images (C, H, W) on the CPU; target is None without ground truth."""
 
     id: str
-    zero_filled: Tensor
+    baseline: Tensor
     reconstruction: Tensor
     spread: Tensor
     target: Tensor | None
@@ -41,8 +41,8 @@ class Measured(NamedTuple):
 class Evaluator(MonaiEvaluator):
     """Reconstructs every item and fills `state.metrics` with means and standard deviations over the items.
 
-    Scores of each item are in `rows`: heldout always (a zero-filled image has 1: it predicts nothing that was held
-    out), the scores of `image_scores` where there is ground truth, also of the zero-filled image as zero_filled_*, and
+    Scores of each item are in `rows`: heldout always, the scores of `image_scores` where there is ground truth, also
+    of the operator's own linear reconstruction (zero-filled, filtered backprojection) as baseline_*, and
     equiv in dB when asked for. A score that a slice does not have (the held-out error of a blank measurement) is left out
     of the means, with a warning. The same seed gives the same numbers for any batch size and number of processes.
 
@@ -108,20 +108,20 @@ class Evaluator(MonaiEvaluator):
         return result
 
     def _score(self, result: Reconstruction, measured: "Measured", ids: list[str], batch: dict[str, Any]) -> None:
-        zero_filled = measured.physics.A_adjoint(measured.y)
-        x = batch["image"].to(zero_filled) if "image" in batch else None
+        baseline = measured.physics.initial(measured.y)
+        x = batch["image"].to(baseline) if "image" in batch else None
         columns = {"heldout": result.heldout}
         if x is not None:
             peak, volume_range = batch["peak"].to(x), batch["data_range"].to(x)
             columns |= image_scores(result.image, x, peak, volume_range)
-            columns |= {f"zero_filled_{n}": v for n, v in image_scores(zero_filled, x, peak, volume_range).items()}
+            columns |= {f"baseline_{n}": v for n, v in image_scores(baseline, x, peak, volume_range).items()}
         if self.equiv_group is not None:
             columns["equiv"] = self._equivariance(measured, ids)
         values = {name: value.tolist() for name, value in columns.items()}
         for i, item in enumerate(ids):
             if len(self.rows) in self._shown:
                 target = None if x is None else x[i].cpu()
-                self.cases.append(Case(item, zero_filled[i].cpu(), result.image[i].cpu(), result.spread[i].cpu(), target))
+                self.cases.append(Case(item, baseline[i].cpu(), result.image[i].cpu(), result.spread[i].cpu(), target))
             self.rows.append({"id": item, "index": int(batch["index"][i])} | {n: v[i] for n, v in values.items()})
 
     def _equivariance(self, measured: "Measured", ids: list[str]) -> Tensor:

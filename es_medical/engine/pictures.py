@@ -58,7 +58,7 @@ def windowed(image: "npt.ArrayLike | Tensor", window: tuple[float, float]) -> Gr
 
 
 def picture(
-    zero_filled: "npt.ArrayLike | Tensor",
+    baseline: "npt.ArrayLike | Tensor",
     reconstruction: "npt.ArrayLike | Tensor",
     spread: "npt.ArrayLike | Tensor",
     target: "npt.ArrayLike | Tensor | None" = None,
@@ -68,11 +68,12 @@ def picture(
     error_max: float,
     labels: bool = True,
     smallest: int = SMALLEST,
+    baseline_name: str = "zero-filled",
 ) -> Gray:
-    """zero-filled | reconstruction | spread | target | error, side by side.
+    """Baseline | reconstruction | spread | target | error, side by side.
 
     Args:
-        zero_filled: As `magnitude` takes it, like the other four.
+        baseline: As `magnitude` takes it, like the other four.
         reconstruction: Mean over the samples.
         spread: Standard deviation over the samples, per pixel.
         target: The ground truth, if there is one.
@@ -81,6 +82,7 @@ def picture(
         error_max: Value shown as white in the third and fifth panel; black is 0.
         labels: Names and windows in a strip above the panels.
         smallest: Pixels are repeated until a panel is at least so high.
+        baseline_name: What the first panel is.
 
     Returns:
         uint8 image of 3 to 5 panels with separators of 2 pixels.
@@ -89,7 +91,7 @@ def picture(
         ValueError: Different sizes, an empty window, or a shape that `magnitude` refuses.
     """
     scale = (0.0, error_max)
-    panels = [Panel("zero-filled", zero_filled, window), Panel("recon", reconstruction, window)]
+    panels = [Panel(baseline_name, baseline, window), Panel("recon", reconstruction, window)]
     panels.append(Panel("spread", spread, scale))
     if target is not None:
         panels.append(Panel("target", target, window))

@@ -6,18 +6,18 @@ from pathlib import Path
 from es_medical.metrics import MAX_DB
 
 
-def summary_table(method: str, metrics: Mapping[str, float], n: int) -> dict[str, list[str]]:
-    """Make the summary of a test: rows zero-filled and the method, mean and standard deviation over n slices.
+def summary_table(method: str, metrics: Mapping[str, float], n: int, baseline: str = "zero-filled") -> dict[str, list[str]]:
+    """Make the summary of a test: rows of the baseline and the method, mean and standard deviation over n slices.
 
     Columns of scores that need ground truth are left out where there is none. The held-out error of a zero-filled image
     is 1 by definition: it predicts nothing that was held out.
     """
     titles = {"psnr": "PSNR (dB)", "ssim": "SSIM", "equiv": "EQUIV (dB)", "heldout": "held-out error"}
-    table: dict[str, list[str]] = {"method": ["zero-filled", method], "slices": [str(n), str(n)]}
+    table: dict[str, list[str]] = {"method": [baseline, method], "slices": [str(n), str(n)]}
     for name, title in titles.items():
         if name in metrics:
-            given = _cell(metrics, f"zero_filled_{name}", name)
-            table[title] = ["1" if name == "heldout" else given, _cell(metrics, name, name)]
+            given = _cell(metrics, f"baseline_{name}", name)
+            table[title] = ["1" if (name, baseline) == ("heldout", "zero-filled") else given, _cell(metrics, name, name)]
     return table
 
 

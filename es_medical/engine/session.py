@@ -27,7 +27,7 @@ from es_medical.engine.trainer import Trainer
 
 logger = logging.getLogger(__name__)
 
-SCORES = ("psnr", "ssim", "equiv", "heldout", "zero_filled_psnr", "zero_filled_ssim")
+SCORES = ("psnr", "ssim", "equiv", "heldout", "baseline_psnr", "baseline_ssim")
 """Scores that get a curve or a number in MLflow; test/cases.json has the others too."""
 
 STEPS = ("initialize", "run", "finalize")
@@ -81,11 +81,11 @@ class Record:
         sizes = ", ".join(f"{_size(engine)} {context} slices" for context, engine in engines.items())
         logger.info("%s: %s of %s", self.run_name, sizes, self.data_file)
 
-    def picture(self, case: Case) -> NDArray[np.uint8]:
-        """Lay out one case: zero-filled | reconstruction | spread | target | error."""
-        images = (case.zero_filled, case.reconstruction, case.spread, case.target)
+    def picture(self, case: Case, baseline: str) -> NDArray[np.uint8]:
+        """Lay out one case: baseline | reconstruction | spread | target | error."""
+        images = (case.baseline, case.reconstruction, case.spread, case.target)
         low, high = self.window
-        return picture(*images, window=(float(low), float(high)), error_max=float(self.error_max))
+        return picture(*images, window=(float(low), float(high)), error_max=float(self.error_max), baseline_name=baseline)
 
 
 class Evaluation:
@@ -113,11 +113,11 @@ class Evaluation:
         shown = {name: value for name, value in metrics.items() if name.removesuffix("_sd") in SCORES}
         tracker.log_metrics({f"test/{name}": value for name, value in shown.items()}, iteration)
         tracker.log_table({name: [row[name] for row in rows] for name in rows[0]}, "test/cases.json")
-        table = summary_table(self.record.method, metrics, len(rows))
+        table = summary_table(self.record.method, metrics, len(rows), self.tester.physics.baseline)
         tracker.log_table(table, "test/summary.json")
         tracker.set_tags({"mlflow.note.content": markdown(table, epoch)})
         for i, case in enumerate(self.tester.cases):
-            tracker.log_image(f"test/case{i}", self.record.picture(case), epoch)
+            tracker.log_image(f"test/case{i}", self.record.picture(case, self.tester.physics.baseline), epoch)
         tracker.log_model(self.checkpoints.network_def, torch.zeros(1, *self.tester.physics.img_size), step=epoch)
         if rank() == 0:
             print_summary(table, epoch, tracker.uri, self.record.experiment, self.checkpoints.folder)
@@ -243,8 +243,9 @@ class Training(Evaluation):
         means = {f"val/{name}": value for name, value in metrics.items() if name in SCORES}
         tracker.log_metrics(means, self.trainer.state.iteration)
         for i, case in enumerate(self.validator.cases):
-            tracker.log_image(f"recon/case{i}", self.record.picture(case), epoch)
-        psnr = f"  psnr {metrics['psnr']:.2f} dB (zero-filled {metrics['zero_filled_psnr']:.2f})" if "psnr" in metrics else ""
+            tracker.log_image(f"recon/case{i}", self.record.picture(case, self.validator.physics.baseline), epoch)
+        name = self.validator.physics.baseline
+        psnr = f"  psnr {metrics['psnr']:.2f} dB ({name} {metrics['baseline_psnr']:.2f})" if "psnr" in metrics else ""
         return f"  held-out {metrics['heldout']:.4f}{psnr}{'  best so far' if best else ''}"
 
 

@@ -12,7 +12,7 @@ from es_medical.types import Generator, Image, Measurement
 class MoDL(nn.Module):
     """Unrolled network with shared weights (Aggarwal et al. 2019; section "Network architectures" of the paper).
 
-    x_0 = A^T y;  z_k = phi(x_k);  x_{k+1} = argmin_x gamma/2 |A x - y|^2 + 1/2 |x - z_k|^2.
+    x_0 = A^T y (filtered backprojection in CT);  z_k = phi(x_k);  x_{k+1} = argmin_x gamma/2 |A x - y|^2 + 1/2 |x - z_k|^2.
 
     Args:
         denoiser: phi, any module from images to images of the same shape (of deepinv, MONAI, ...).
@@ -33,7 +33,7 @@ class MoDL(nn.Module):
     def forward(self, y: Measurement, physics: Operator, generator: Generator | None = None) -> Image:
         """Reconstruct y measured by `physics`; `generator` is not used (nothing here is random)."""
         gamma = self.log_step.exp()
-        x = physics.A_adjoint(y)
+        x = physics.initial(y)
         for _ in range(self.n_iterations):
             z = self._denoise(x)
             x = physics.prox_l2(z, y, gamma)

@@ -21,6 +21,13 @@ class Operator(LinearPhysics):
     mask: Mask
     """Indicator of measured entries, broadcastable to y."""
 
+    baseline = "zero-filled"
+    """What `initial` is, for tables and pictures."""
+
+    def initial(self, y: Measurement) -> Image:
+        """Return the linear reconstruction (B, C, H, W) that networks start from and are compared with: A^T y."""
+        return self.A_adjoint(y)
+
     def masked(self, m: Mask) -> "Operator":
         """Return the operator M A that keeps the measured entries where m is 1; m broadcasts to y."""
         raise TypeError(f"{type(self).__name__} can't be split: it defines no masked(m)")

@@ -1,10 +1,12 @@
 """The virtual operator A T_g: the same measurements, seen as those of a transformed image."""
 
+import torch
 from torch import Tensor
 
-from es_medical.groups import Group
+from es_medical.groups import Group, Rotations
 from es_medical.physics.base import Operator
-from es_medical.types import Elements, Image, Mask, Measurement
+from es_medical.physics.turned import turn_items
+from es_medical.types import Elements, Generator, Image, Mask, Measurement
 
 
 class VirtualPhysics(Operator):
@@ -36,6 +38,15 @@ class VirtualPhysics(Operator):
         """T_g^-1 A^T y."""
         return self.group.inverse(self.physics.A_adjoint(y), self.g)
 
+    @property
+    def baseline(self) -> str:  # type: ignore[override]
+        """What `initial` is: that of A."""
+        return self.physics.baseline
+
+    def initial(self, y: Measurement) -> Image:
+        """T_g^-1 x_0, where x_0 is that of A."""
+        return self.group.inverse(self.physics.initial(y), self.g)
+
     def A_dagger(self, y: Measurement) -> Image:
         """T_g^-1 A^dagger y."""
         return self.group.inverse(self.physics.A_dagger(y), self.g)
@@ -47,3 +58,17 @@ class VirtualPhysics(Operator):
     def masked(self, m: Mask) -> "VirtualPhysics":
         """M A T_g."""
         return VirtualPhysics(self.physics.masked(m), self.group, self.g)
+
+
+def draw_virtual(
+    physics: Operator, group: Group | Rotations, n: int, generator: Generator | None, device: torch.device | str
+) -> VirtualPhysics:
+    """Return A T_g with a random g of the group for each of n items.
+
+    Raises:
+        TypeError: `Rotations` of an operator that can't be turned.
+    """
+    if isinstance(group, Rotations):
+        turn, g = group.sample(n, generator, device)
+        return VirtualPhysics(turn_items(physics, turn), group.base, g)
+    return VirtualPhysics(physics, group, group.sample(n, generator, device))

@@ -92,7 +92,7 @@ def test_training_leaves_weights_and_scores(trained, client, kind):
     assert names(folder / "models") == {"last.pt", "reconstructor.pt", "model.pt"}
     run = runs(client, folder.name)[0]
     metrics = run.data.metrics
-    scores = ("heldout", "psnr", "ssim", "equiv", "zero_filled_psnr", "zero_filled_ssim")
+    scores = ("heldout", "psnr", "ssim", "equiv", "baseline_psnr", "baseline_ssim")
     assert all(math.isfinite(metrics[f"test/{name}"]) for name in scores)
     assert all(math.isfinite(metrics[f"val/{name}"]) for name in ("heldout", "psnr"))
     assert metrics["test/heldout"] > 0

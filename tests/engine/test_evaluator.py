@@ -54,7 +54,7 @@ def test_another_seed_gives_other_splits(parts, data_file):
 def test_rows_means_and_deviations(parts):
     evaluator = run(parts.evaluator())
     assert [(row["id"], row["index"]) for row in evaluator.rows] == [("item6", 6), ("item7", 7), ("item8", 8)]
-    for name in ("heldout", "psnr", "ssim", "zero_filled_psnr", "psnr_volume"):
+    for name in ("heldout", "psnr", "ssim", "baseline_psnr", "psnr_volume"):
         values = [row[name] for row in evaluator.rows]
         mean = sum(values) / 3
         assert evaluator.state.metrics[name] == pytest.approx(mean)
@@ -69,7 +69,7 @@ def test_scores_are_those_of_the_inferers_reconstruction(parts):
     assert [row["psnr"] for row in evaluator.rows] == pytest.approx(psnr(result.image, batch["image"], 1.0).tolist())
     assert [row["heldout"] for row in evaluator.rows] == pytest.approx(result.heldout.tolist())
     zero_filled = psnr(parts.physics.A_adjoint(batch["measurement"]), batch["image"], 1.0)
-    assert [row["zero_filled_psnr"] for row in evaluator.rows] == pytest.approx(zero_filled.tolist())
+    assert [row["baseline_psnr"] for row in evaluator.rows] == pytest.approx(zero_filled.tolist())
 
 
 def test_volume_range_is_the_slices_own(parts):
@@ -133,7 +133,7 @@ def test_cases_are_spread_over_the_split(parts):
     assert [case.id for case in run(parts.evaluator(n_cases=9)).cases] == ["item6", "item7", "item8"]
     assert run(parts.evaluator()).cases == []
     case = run(parts.evaluator(n_cases=1)).cases[0]
-    assert {one.shape for one in (case.zero_filled, case.reconstruction, case.spread, case.target)} == {(2, 16, 16)}
+    assert {one.shape for one in (case.baseline, case.reconstruction, case.spread, case.target)} == {(2, 16, 16)}
 
 
 def test_a_second_run_shows_the_weights_of_then(data_file):

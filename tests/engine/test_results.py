@@ -5,7 +5,7 @@ from pathlib import Path
 from es_medical.engine.results import print_summary, summary_table
 
 METRICS = {"heldout": 0.25, "heldout_sd": 0.01, "psnr": 30.123, "psnr_sd": 1.5, "ssim": 0.87654, "ssim_sd": 0.02}
-METRICS |= {"zero_filled_psnr": 20.0, "zero_filled_psnr_sd": 1.0, "zero_filled_ssim": 0.5, "zero_filled_ssim_sd": 0.1}
+METRICS |= {"baseline_psnr": 20.0, "baseline_psnr_sd": 1.0, "baseline_ssim": 0.5, "baseline_ssim_sd": 0.1}
 
 
 def test_two_rows_with_mean_and_deviation():
@@ -23,7 +23,7 @@ def test_without_ground_truth_only_the_heldout_error_is_shown():
 
 
 def test_one_slice_has_no_deviation():
-    assert summary_table("es", {"heldout": 0.25, "psnr": 30.0, "zero_filled_psnr": 20.0}, 1)["PSNR (dB)"] == ["20.00", "30.00"]
+    assert summary_table("es", {"heldout": 0.25, "psnr": 30.0, "baseline_psnr": 20.0}, 1)["PSNR (dB)"] == ["20.00", "30.00"]
 
 
 def test_printed_summary_says_where_everything_is(capsys):

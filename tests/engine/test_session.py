@@ -89,9 +89,9 @@ def test_curves_are_per_step_and_per_validation(finished, client):
     assert steps(client, run, "lr") == [(2, 0.01), (4, pytest.approx(0.003))]
     assert steps(client, run, "epoch") == [(2, 1), (4, 2)]
     assert all(value > 0 for _, value in steps(client, run, "epoch_time"))
-    for name in ("val/heldout", "val/psnr", "val/ssim", "val/zero_filled_psnr"):
+    for name in ("val/heldout", "val/psnr", "val/ssim", "val/baseline_psnr"):
         assert [step for step, _ in steps(client, run, name)] == [0, 2, 4]  # the first before training
-    assert run.data.metrics.keys() >= {"test/psnr", "test/ssim", "test/equiv", "test/heldout", "test/zero_filled_ssim"}
+    assert run.data.metrics.keys() >= {"test/psnr", "test/ssim", "test/equiv", "test/heldout", "test/baseline_ssim"}
     assert run.data.metrics.keys() >= {"system/cpu_utilization_percentage"}
 
 
@@ -128,7 +128,7 @@ def test_tables_hold_every_test_slice_and_the_summary(finished, client, tmp_path
     run, _ = finished
     cases = json.loads(content(client, run, "test/cases.json", tmp_path))
     assert len(cases["data"]) == 3
-    assert {"id", "psnr", "ssim", "heldout", "equiv", "zero_filled_psnr"} <= set(cases["columns"])
+    assert {"id", "psnr", "ssim", "heldout", "equiv", "baseline_psnr"} <= set(cases["columns"])
     psnr = [row[cases["columns"].index("psnr")] for row in cases["data"]]
     assert np.mean(psnr) == pytest.approx(run.data.metrics["test/psnr"])
     summary = json.loads(content(client, run, "test/summary.json", tmp_path))
