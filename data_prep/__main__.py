@@ -41,6 +41,23 @@ Normalise = Annotated[
 ]
 WithoutImage = Annotated[bool, typer.Option("--without-image", help="Store no ground truth, as for users who have none.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Make it anew even if up to date, and replace any file.")]
+Views = Annotated[int, typer.Option(help="Views of the scanner, evenly spaced over 180 degrees.", min=1)]
+SinogramSigma = Annotated[
+    float, typer.Option(help="Noise on a sample of the sinogram, for images in [0, 1] and an operator of norm 1.", min=0)
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(help="Threads that read and transform.", min=1, show_default="as many as there are cores, 8 at most"),
+]
+Salt = Annotated[
+    str | None,
+    typer.Option(
+        help="Secret behind the hashed ids; never stored. The default can be derived by anyone from the seed, so give "
+        "one where patient numbers could be guessed; give the same again for the same ids.",
+        envvar="ES_MEDICAL_SALT",
+        show_default="from the seed",
+    ),
+]
 Out = Annotated[Path, typer.Argument(help="File to write (.h5 or .hdf5); a folder, or a name without suffix, gets one.")]
 
 
@@ -114,19 +131,8 @@ def fastmri(
         ),
     ] = None,
     without_image: WithoutImage = False,
-    workers: Annotated[
-        int | None,
-        typer.Option(help="Threads that read and transform.", min=1, show_default="as many as there are cores, 8 at most"),
-    ] = None,
-    salt: Annotated[
-        str | None,
-        typer.Option(
-            help="Secret behind the hashed ids; never stored. The default can be derived by anyone from the seed, so give "
-            "one where patient numbers could be guessed; give the same again for the same ids.",
-            envvar="ES_MEDICAL_SALT",
-            show_default="from the seed",
-        ),
-    ] = None,
+    workers: Workers = None,
+    salt: Salt = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check every file; write nothing.")] = False,
     overwrite: Overwrite = False,
 ) -> None:
@@ -157,6 +163,76 @@ def fastmri(
         options = options if mask_from is None else options.with_mask_of(mask_from)
         options.check(normalise)
         path = output_path(out, "fastmri.h5")
+        threads = workers or min(os.cpu_count() or 1, 8)
+        with worker_pool(threads) as pool:
+            job = command.Job(src, path, options, salt or default_salt(seed), threads, pool, Console())
+            succeeded = command.run(job, dry_run, overwrite)
+    except (ValueError, OSError) as error:
+        _stop(error)
+    if not succeeded:
+        raise typer.Exit(1)
+
+
+@app.command()
+def lidc(
+    src: Annotated[Path, typer.Argument(help="Folder (searched recursively, by content) or one DICOM file.")],
+    out: Out,
+    slices: Annotated[
+        str, typer.Option(help="Slices of each series: `middle` by position, `all`, or `every:N` about the middle.")
+    ] = "middle",
+    series: Annotated[
+        Literal["one", "all"] | None,
+        typer.Option(
+            help="Series of each patient; one: what a scanner made before reformatted images, axial, with the most slices.",
+            show_default="one with --slices middle, else all",
+        ),
+    ] = None,
+    size: Annotated[int, typer.Option(help="Rows and columns of the stored images, by averages over areas.", min=16)] = 256,
+    views: Views = 50,
+    sigma: SinogramSigma = 0.001,
+    seed: Annotated[int, typer.Option(help="Seed of the noise and the split.", min=0)] = 0,
+    train: Annotated[
+        float, typer.Option(help="Patients for training and validation. With fewer than TRAIN + TEST, only the ratio counts.")
+    ] = 900,
+    test: Annotated[float, typer.Option(help="Patients for test. TRAIN + TEST of at most 1 are fractions.")] = 110,
+    val: Annotated[
+        int | None, typer.Option(help="Validation patients, taken from the training ones.", show_default="about 5 %")
+    ] = None,
+    intercept: Annotated[
+        float | None,
+        typer.Option(
+            help="For files without rescale intercept: Hounsfield units = stored + INTERCEPT (often -1024; 0 when they are).",
+            show_default="stored values must look like Hounsfield units",
+        ),
+    ] = None,
+    without_image: WithoutImage = False,
+    workers: Workers = None,
+    salt: Salt = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be taken, and why the rest is not; write nothing.")
+    ] = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """CT slices of a DICOM archive (LIDC-IDRI as downloaded, or any other), with simulated sparse-view sinograms.
+
+    Files are found by their content and gathered by SeriesInstanceUID; localizers, secondary captures, X-rays, segmentations
+    and reports are left out and listed. Slices are ordered along their normal, brought to Hounsfield units by each file's own
+    rescale, clipped to [-1000, 1000], averaged over areas to SIZE x SIZE (slices that are not square in mm are padded with
+    air first) and stored in [0, 1]. Compressed files need the extra `dicom`.
+
+    The split keeps the slices of a patient together. A folder as OUT gets lidc.h5; a manifest (.manifest.json) is written
+    beside it; neither holds identifiers, only salted hashes. A second run with the same input and options does nothing.
+    Exit status 1: a file failed, or nothing could be written.
+    """
+    from rich.console import Console
+
+    from data_prep import lidc as command
+    from data_prep.manifest import default_salt, output_path
+    from data_prep.workers import worker_pool
+
+    try:
+        options = command.Options(slices, series, size, views, sigma, seed, train, test, val, intercept, not without_image)
+        path = output_path(out, "lidc.h5")
         threads = workers or min(os.cpu_count() or 1, 8)
         with worker_pool(threads) as pool:
             job = command.Job(src, path, options, salt or default_salt(seed), threads, pool, Console())
@@ -229,6 +305,39 @@ def demo_kspace(
         command.run(out, command.Options(size, coils, sigma, volumes, slices, gap, seed), overwrite, Console())
     except (ValueError, OSError) as error:
         _stop(error)
+
+
+@demo_app.command("ct")
+def demo_ct(
+    out: Out,
+    size: Annotated[int, typer.Option(help="Rows and columns of the slices, pixels.", min=16, max=512)] = 64,
+    views: Views = 16,
+    sigma: SinogramSigma = 0.001,
+    seed: Annotated[int, typer.Option(help="Seed of the noise, the split, and of the phantom.", min=0)] = 0,
+    source: Annotated[
+        Literal["auto", "pycerr", "phantom"],
+        typer.Option(help="Lung CT slices of an installed pycerr, or a parametric chest; auto: pycerr where it is installed."),
+    ] = "auto",
+    without_image: WithoutImage = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """CT slices of the chest with simulated sparse-view sinograms, split by patient.
+
+    Real ones (4 patients, CC BY-NC) where you have installed them: `pip install --no-deps pycerr==2.5.1`. Otherwise a
+    parametric chest phantom, written as DICOM files and read back like any archive. A folder as OUT gets demo_ct.h5.
+    """
+    from rich.console import Console
+
+    from data_prep import demo_ct as command
+    from data_prep.manifest import output_path
+
+    options = command.Options(size, views, sigma, seed, source, not without_image)
+    try:
+        succeeded = command.run(output_path(out, "demo_ct.h5"), options, overwrite, Console())
+    except (ValueError, OSError) as error:
+        _stop(error)
+    if not succeeded:
+        raise typer.Exit(1)
 
 
 def _stop(error: Exception) -> NoReturn:

@@ -72,6 +72,41 @@ def scan_file(source: str, output_dir: str, ckpt_dir: str) -> str:
     return _prepared(Path(source), output_dir, options_of_training(read_preparation(ckpt_dir)))
 
 
+def ct_file(source: str, output_dir: str, ckpt_dir: str) -> str:
+    """Return the path of a slice file of sinograms for `source`.
+
+    A slice file is returned as it is. All slices of the CT series below a folder (or in one DICOM file) are prepared into
+    `output_dir` with the knobs that made the training data: their sinograms are simulated. The file's name is a pseudonym of
+    the source's. Series that fail are left out; `raise_failures` tells.
+
+    Args:
+        source: HDF5 slice file, DICOM file, or a folder with CT series.
+        output_dir: where a prepared slice file is written.
+        ckpt_dir: folder of the trained weights.
+
+    Raises:
+        FileNotFoundError: there is no `source`, or no weights.
+        PrepError: no usable CT series, or the network was not trained on CT.
+    """
+    from rich.console import Console
+
+    from data_prep import lidc
+    from es_medical.engine.checkpoint import read_preparation
+
+    if is_slice_file(source):
+        return source
+    made = read_preparation(ckpt_dir).get("configuration", {})
+    if "views" not in made:
+        raise PrepError(f"the weights were not trained on CT data of `data_prep` (made by: {made.get('command', 'unknown')})")
+    knobs = {name: made[name] for name in ("size", "views", "sigma", "seed")}
+    options = lidc.Options(slices="all", series="all", train=1, test=0, val=0, **knobs)
+    salt = default_salt(options.seed)
+    out = Path(output_dir) / f"{Pseudonyms(salt).of('input', Path(source).name)}_slices.h5"
+    if not lidc.run(lidc.Job(Path(source), out, options, salt, 1, None, Console())):
+        logger.error("not every series of %s could be prepared: see the list above; the others are reconstructed", source)
+    return str(out)
+
+
 def options_of_training(preparation: Mapping[str, Any]) -> Options:
     """The knobs that prepare a scan as the training data was, see `es_medical.engine.checkpoint.preparation`.
 

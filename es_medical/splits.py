@@ -10,14 +10,29 @@ from es_medical.physics.line_masks import center_lines
 from es_medical.randomness import uniform
 from es_medical.types import Generator, Mask
 
+Unit = Literal["lines", "samples", "views", "rays", "bins"]
+
+UNITS: dict[str, tuple[bool, bool]] = {
+    "lines": (False, True),
+    "samples": (True, True),
+    "views": (True, False),
+    "rays": (True, True),
+    "bins": (False, True),
+}
+"""What is drawn, and along which of the last two axes of y it differs: (H, W) of k-space, (views, detectors) of a sinogram."""
+
+KSPACE_UNITS = ("lines", "samples")
+
 
 class Split:
     """Draw M1 for each item of a batch; M2 = M - M1, so M1 + M2 = M and M1 M2 = 0.
 
     Args:
-        unit: what is drawn: "lines" (k-space columns) or "samples" (points of k-space).
+        unit: what is drawn. Of k-space "lines" (columns) or "samples" (points); of a sinogram whole "views", "bins" of
+            the detector in all views, or single "rays".
         split_ratio: s, the share of all measured units that M1 gets (paper: 0.8).
-        n_center: central k-space columns that always stay in M1 (the ACS block); at least the zero frequency does.
+        n_center: central k-space columns that always stay in M1 (the ACS block); at least the zero frequency does. Nothing
+            of a sinogram is kept.
         mode: "exact" gives M1 round(s m) units of m, or those that are kept when they are more; "bernoulli" draws
             each unit that is not kept with probability s.
 
@@ -29,19 +44,22 @@ class Split:
 
     def __init__(
         self,
-        unit: Literal["lines", "samples"] = "lines",
+        unit: Unit = "lines",
         split_ratio: float = 0.8,
         n_center: int = 1,
         mode: Literal["exact", "bernoulli"] = "exact",
     ) -> None:
-        if unit not in ("lines", "samples") or mode not in ("exact", "bernoulli"):
-            raise ValueError(f"unit must be lines or samples and mode exact or bernoulli, got {unit!r} and {mode!r}")
+        if unit not in UNITS or mode not in ("exact", "bernoulli"):
+            raise ValueError(f"unit must be {', '.join(UNITS)} and mode exact or bernoulli, got {unit!r} and {mode!r}")
         if not 0 < split_ratio < 1:
             raise ValueError(f"split_ratio must lie strictly between 0 and 1, got {split_ratio}")
-        self.unit, self.split_ratio, self.n_center, self.mode = unit, split_ratio, max(n_center, 1), mode
+        if unit not in KSPACE_UNITS and n_center > 1:
+            raise ValueError(f"n_center keeps columns of k-space, and a split by {unit} divides a sinogram; got {n_center}")
+        self.unit, self.split_ratio, self.mode = unit, split_ratio, mode
+        self.n_center = max(n_center, 1) if unit in KSPACE_UNITS else 0
 
     def __call__(self, physics: Operator, batch: int, generator: Generator | None) -> Mask:
-        """Return M1, float (B, 1, 1, W) for lines or (B, 1, H, W) for samples; several coils, (B, 1, 1, ...), share it.
+        """Return M1, float (B, 1, H or 1, W or 1), 1 along an axis that all of a unit shares; several coils share M1.
 
         Raises:
             ValueError: the operator has too few units to divide (checked where the mask is on the CPU).
@@ -58,22 +76,33 @@ class Split:
         units = self._units(physics)
         free = (units.bool() & ~self._kept(physics, units)).sum(-1)
         if int(free.min()) < 1 or int(units.sum(-1).min()) < 2:
+            kept = f" of which the central {self.n_center} stay in M1" if self.n_center else ""
             raise ValueError(
-                f"can't split {int(units.sum(-1).min())} measured {self.unit} of which the central {self.n_center} stay in M1: "
+                f"can't split {int(units.sum(-1).min())} measured {self.unit}{kept}: "
                 "at least two are needed, and one that is not kept"
             )
 
     def _units(self, physics: Operator) -> Tensor:
-        """Indicator (B or 1, n) of the measured units."""
-        mask, (height, width) = physics.mask, physics.image_size
-        if self.unit == "lines":
-            return mask.flatten(1, -2).amax(1)
-        return mask.expand(*mask.shape[:-2], height, width).flatten(1)
+        """Indicator (B or 1, n) of the measured units: those with a measured entry."""
+        grid, differs = self._grid(physics), UNITS[self.unit]
+        mask = physics.mask.expand(*physics.mask.shape[:-2], *grid)
+        shared = [axis for axis in (-2, -1) if not differs[axis]]
+        return (mask.amax(shared) if shared else mask).flatten(1)
 
     def _kept(self, physics: Operator, units: Tensor) -> Tensor:
+        if not self.n_center:
+            return torch.zeros_like(units, dtype=torch.bool)
         height, width = physics.image_size
         center = center_lines(width, self.n_center, units.device)  # made there: a copy would make the GPU wait
         return (center if self.unit == "lines" else center.repeat(height))[None] & units.bool()
+
+    def _grid(self, physics: Operator) -> tuple[int, int]:
+        """The last two sides of y: those of the image in k-space, (views, detectors) of a scanner's geometry."""
+        geometry = getattr(physics, "geometry", None)
+        if (geometry is None) != (self.unit in KSPACE_UNITS):
+            measured, units = ("k-space", KSPACE_UNITS) if geometry is None else ("a sinogram", ("views", "rays", "bins"))
+            raise TypeError(f"{type(physics).__name__} measures {measured}, which has no {self.unit}: use {' or '.join(units)}")
+        return physics.image_size if geometry is None else geometry.shape
 
     def _draw(self, units: Tensor, kept: Tensor, generator: Generator | None) -> Tensor:
         """Choose units by rank: kept ones first, then the others in random order, unmeasured ones never."""
@@ -88,6 +117,6 @@ class Split:
         return (rank < n1.clamp(min=n_kept.clamp(min=1), max=measured - 1)).to(units.dtype)
 
     def _shape(self, drawn: Tensor, physics: Operator) -> Tensor:
-        height, width = physics.image_size
+        sides = [n if differs else 1 for n, differs in zip(self._grid(physics), UNITS[self.unit], strict=True)]
         shared = physics.mask.shape[1:-2]  # channels, and coils where there are several: 1 each
-        return drawn.view(len(drawn), *shared, 1 if self.unit == "lines" else height, width)
+        return drawn.view(len(drawn), *shared, *sides)

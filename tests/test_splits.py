@@ -2,15 +2,18 @@ import itertools
 
 import pytest
 import torch
+from dense_ct import DenseCT, even_views
 from helpers import coil_maps, line_mri, randn, rng, virtual_batch
 
-from es_medical.groups import D4
+from es_medical.groups import D4, Rotations
 from es_medical.physics import MRI, MultiCoilMRI, MultiCoilProtocol
 from es_medical.physics.line_masks import center_lines
+from es_medical.physics.virtual import draw_virtual
 from es_medical.randomness import item_generator
 from es_medical.splits import Split
 
 UNITS = ["lines", "samples"]
+CT_UNITS = {"views": (5, 1), "bins": (1, 6), "rays": (5, 6)}  # and the shape of their masks
 MODES = ["exact", "bernoulli"]
 
 
@@ -210,3 +213,108 @@ def test_split_leaves_the_operator_alone():
     before = physics.mask.clone()
     Split()(physics, 4, rng()).zero_()
     assert torch.equal(physics.mask, before)
+
+
+def scanner(mask=None):
+    """5 views of 6 detector bins."""
+    return DenseCT(6, even_views(5, 2), mask=mask)
+
+
+def ct_scanners():
+    """All rays, views 1 and 3 missing, bin 0 missing, single rays missing, and other rays missing in each item."""
+    views, bins, rays = torch.ones(1, 1, 5, 1), torch.ones(1, 1, 1, 6), (torch.rand(8, 1, 5, 6, generator=rng(3)) < 0.6).float()
+    views[..., [1, 3], :], bins[..., 0] = 0, 0
+    return [scanner(), scanner(views), scanner(bins), scanner(views * bins), scanner(rays[:1]), scanner(rays)]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("unit", CT_UNITS)
+def test_parts_of_a_sinogram_are_a_partition_of_its_mask(unit, mode):
+    for physics, s in itertools.product(ct_scanners(), (0.05, 0.5, 0.8, 0.95)):
+        m1 = Split(unit, s, mode=mode)(physics, 8, rng(1)).expand(8, 1, 5, 6)
+        full = physics.mask.expand(8, 1, 5, 6)
+        m2 = full - m1
+        assert set(m1.unique().tolist()) == set(m2.unique().tolist()) == {0.0, 1.0}
+        assert torch.equal(m1 * m2, torch.zeros_like(m1))
+        assert m1.flatten(1).amax(1).min() == m2.flatten(1).amax(1).min() == 1  # neither is empty
+
+
+@pytest.mark.parametrize("unit", CT_UNITS)
+def test_exact_split_of_a_sinogram_counts_measured_units(unit):
+    views, bins = CT_UNITS[unit]
+    for physics in ct_scanners():
+        units = physics.mask.expand(-1, 1, 5, 6)
+        units = units.amax([axis for axis, n in ((-2, views), (-1, bins)) if n == 1], keepdim=True) if unit != "rays" else units
+        m1 = Split(unit, 0.6)(physics, 8, rng()).expand(8, 1, 5, 6)
+        m1 = m1.amax([axis for axis, n in ((-2, views), (-1, bins)) if n == 1]) if unit != "rays" else m1
+        assert torch.equal(m1.flatten(1).sum(1), torch.round(0.6 * units.flatten(1).sum(1)).expand(8))
+
+
+@pytest.mark.parametrize("unit", CT_UNITS)
+def test_unit_of_a_sinogram_is_never_divided(unit):
+    m1 = Split(unit, 0.5)(scanner(), 16, rng())
+    assert m1.shape == (16, 1, *CT_UNITS[unit])
+    assert len({tuple(one.flatten().tolist()) for one in m1}) > 4  # items have their own
+    missing = ct_scanners()[3]
+    m1 = Split(unit, 0.5)(missing, 16, rng()).expand(16, 1, 5, 6)
+    if unit != "rays":
+        axis = -1 if unit == "views" else -2
+        share = m1.sum(axis) / missing.mask.expand(16, 1, 5, 6).sum(axis)
+        assert set(share.nan_to_num().unique().tolist()) == {0.0, 1.0}  # all that was measured of it, or nothing
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("unit", CT_UNITS)
+def test_every_unit_of_a_sinogram_is_drawn_alike(unit, mode):  # 5 standard errors
+    s, batch = 0.6, 3_000
+    m1 = Split(unit, s, mode=mode)(scanner(), batch, rng(4)).flatten(1)
+    n = m1.shape[1]
+    p = round(s * n) / n if mode == "exact" else s
+    clipped = s**n + (1 - s) ** n  # all or none: one unit is moved
+    assert ((m1.mean(0) - p).abs() < 5 * (p * (1 - p) / batch) ** 0.5 + clipped / n).all()
+
+
+@pytest.mark.parametrize("unit", CT_UNITS)
+def test_split_of_a_sinogram_does_not_depend_on_its_batch(unit):
+    physics, split = scanner(), Split(unit, 0.5)
+    together = split(physics, 5, [item_generator(0, key) for key in "abcde"])
+    for i in (4, 0):
+        assert torch.equal(split(physics, 1, [item_generator(0, "abcde"[i])]), together[i : i + 1])
+
+
+@pytest.mark.parametrize("unit", CT_UNITS)
+def test_virtual_scanner_is_split_as_the_scanner(unit):
+    """Also one that is turned by its own angle for each item."""
+    physics = scanner()
+    expected = Split(unit, 0.5)(physics, 8, rng(3))
+    assert torch.equal(Split(unit, 0.5)(virtual_batch(physics, D4()), 8, rng(3)), expected)
+    turned = draw_virtual(physics, Rotations(2), 8, [item_generator(0, key) for key in "abcdefgh"], "cpu")
+    assert torch.equal(Split(unit, 0.5)(turned, 8, rng(3)), expected)
+    x = randn(8, 1, 6, 6, dtype=torch.float64)
+    first, second = turned.masked(expected), turned.masked(turned.mask - expected)
+    torch.testing.assert_close(first.A(x) + second.A(x), turned.A(x))
+
+
+@pytest.mark.parametrize(("unit", "shape"), [("views", (1, 6)), ("bins", (5, 1)), ("rays", (1, 1))])
+def test_sinogram_too_small_to_split_is_an_error(unit, shape):
+    mask = torch.zeros(1, 1, 5, 6)
+    mask[..., : shape[0], : shape[1]] = 1
+    with pytest.raises(ValueError, match=f"can't split 1 measured {unit}: at least two"):
+        Split(unit)(scanner(mask), 2, rng())
+
+
+@pytest.mark.parametrize(("unit", "physics", "message"), [
+    ("views", line_mri((6, 8)), "MRI measures k-space, which has no views: use lines or samples"),
+    ("rays", virtual_batch(line_mri((8, 8)), D4()), "measures k-space, which has no rays"),
+    ("lines", scanner(), "DenseCT measures a sinogram, which has no lines: use views or rays or bins"),
+    ("samples", virtual_batch(scanner(), D4()), "measures a sinogram, which has no samples"),
+])  # fmt: skip
+def test_unit_of_another_modality_is_refused(unit, physics, message):
+    with pytest.raises(TypeError, match=message):
+        Split(unit)(physics, 8, rng())
+
+
+def test_no_part_of_a_sinogram_is_kept():
+    assert Split("views").n_center == 0
+    with pytest.raises(ValueError, match="n_center keeps columns of k-space, and a split by views divides a sinogram; got 4"):
+        Split("views", n_center=4)

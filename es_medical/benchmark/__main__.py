@@ -1,4 +1,4 @@
-"""`python -m es_medical.benchmark step`, `... import` and `... prep`."""
+"""`python -m es_medical.benchmark step`, `... import`, `... prep` and `... ct`."""
 
 import argparse
 import json
@@ -52,7 +52,15 @@ def _parser() -> argparse.ArgumentParser:
     prep.add_argument("--slices", type=int, default=36, help="slices of each volume (default 36)")
     prep.add_argument("--volumes", type=int, default=2, help="volumes (default 2)")
     prep.add_argument("--repeats", type=int, default=5, help="timed rounds (default 5)")
-    for command in (step, imports, prep):
+    ct = commands.add_parser("ct", help="A, A^T and a training step of sparse-view CT next to deepinv's Tomography")
+    ct.set_defaults(run=_ct)
+    ct.add_argument("--device", default="cpu", help="cpu (default) or cuda")
+    ct.add_argument("--size", type=int, default=256, help="side of the images (default 256)")
+    ct.add_argument("--views", type=int, default=50, help="views over 180 degrees (default 50)")
+    ct.add_argument("--batch", type=int, default=4, help="images in a batch (default 4)")
+    ct.add_argument("--repeats", type=int, default=9, help="timed rounds; a quarter of them for the step (default 9)")
+    ct.add_argument("--step", action=flag, default=True, help="time a training step as well, minutes (default: yes)")
+    for command in (step, imports, prep, ct):
         command.add_argument("--threads", type=int, help="CPU threads of torch (default: torch's)")
         command.add_argument("--json", type=Path, help="write the results to this file")
     return parser
@@ -93,6 +101,15 @@ def _prep(options: argparse.Namespace) -> dict[str, Any]:
     result = benchmark_prep(options.slices, options.volumes, repeats=options.repeats)
     print(table(result), flush=True)
     return {"prep": _named(result)}
+
+
+def _ct(options: argparse.Namespace) -> dict[str, Any]:
+    from es_medical.benchmark.ct import benchmark_ct, table
+
+    device = torch.device(options.device)
+    result = benchmark_ct(options.size, options.views, options.batch, options.repeats, device, options.step)
+    print(table(result), flush=True)
+    return {"ct": _named(result)}
 
 
 def _named(value: object) -> Any:  # noqa: ANN401 - what JSON holds

@@ -1,4 +1,4 @@
-"""A volume on the disk as DICOM: a folder with a derived MR series, and one with the parametric map of its spread."""
+"""A volume on the disk as DICOM: a folder with a derived MR or CT series, and one with the parametric map of its spread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydicom.uid import generate_uid
 
 from es_medical.data.geometry import Geometry
 from es_medical.engine.dicom_header import IN_ORDER, source_header, study_header
-from es_medical.engine.dicom_series import Making, mr_series
+from es_medical.engine.dicom_series import Making, derived_series
 from es_medical.engine.dicom_source import SourceSeries
 from es_medical.engine.dicom_spread import spread_map
 from es_medical.engine.volume import Volume
@@ -60,7 +60,7 @@ class DicomWriter:
         chosen = [sources[i] for i in rows] if sources else None
         headers = self._headers(volume, chosen, len(rows))
         values = {name: image[rows] for name, image in volume.images.items()}
-        images = mr_series(values["reconstruction"], [planes[i] for i in rows], headers, chosen, self.making)
+        images = derived_series(values["reconstruction"], [planes[i] for i in rows], headers, chosen, self.making)
         spread = spread_map(values["spread"], images, self.making)
         self.folder.joinpath(volume.name).mkdir(parents=True, exist_ok=True)
         for name, series in (("reconstruction", images), ("spread", [spread])):
@@ -70,13 +70,13 @@ class DicomWriter:
 
     def _headers(self, volume: Volume, sources: Sequence[Dataset] | None, n: int) -> list[Dataset]:
         if sources is not None:
-            headers = [source_header(source) for source in sources]
+            headers = [source_header(source, self.making.kind) for source in sources]
             if not all(plane.known for plane in volume.geometries):
                 for header in headers:
                     header.ImageComments = IN_ORDER
             return headers
         study = self._studies.setdefault(volume.subject, generate_uid())
-        return [study_header(volume.subject, study)] * n
+        return [study_header(volume.subject, study, self.making.kind)] * n
 
 
 def _present(volume: Volume) -> list[int]:

@@ -6,11 +6,13 @@ import copy
 import logging
 
 from pydicom import DataElement, Dataset
+from pydicom.datadict import dictionary_VR
 from pydicom.uid import generate_uid
 from pydicom.valuerep import ISfloat
 
+from es_medical.engine.dicom_kind import Kind
 from es_medical.engine.dicom_pixels import DS_LENGTH, decimal_string
-from es_medical.engine.dicom_tags import EMPTY_ALLOWED, GATING, PATIENT, PLACE, SCAN, STUDY
+from es_medical.engine.dicom_tags import PATIENT, PLACE, STUDY
 
 logger = logging.getLogger(__name__)
 
@@ -20,14 +22,15 @@ IN_ORDER = (
 )
 
 
-def study_header(subject: str, study_uid: str) -> Dataset:
+def study_header(subject: str, study_uid: str, kind: Kind) -> Dataset:
     """Header of a subject known by a pseudonym alone, in a frame of reference of its own.
 
     Args:
         subject: salted hash.
         study_uid: of the study that all series of the subject share.
+        kind: of the series.
     """
-    header = _empty()
+    header = _empty(kind)
     header.PatientID, header.PatientName = subject[:64], f"{subject[:62]}^"
     header.PatientIdentityRemoved = "YES"
     header.DeidentificationMethod = "Made from pixels alone; the subject is a salted hash"
@@ -35,26 +38,29 @@ def study_header(subject: str, study_uid: str) -> Dataset:
     return header
 
 
-def source_header(source: Dataset) -> Dataset:
+def source_header(source: Dataset, kind: Kind) -> Dataset:
     """Header with what `dicom_tags` lists of a source slice, and nothing else of it: no private element, no staff."""
-    header = _empty()
-    for name in ("SpecificCharacterSet", *PATIENT, *STUDY, *PLACE, *SCAN):
+    header = _empty(kind)
+    for name in ("SpecificCharacterSet", *PATIENT, *STUDY, *PLACE, *kind.scan):
         element = _element(source, name)
         if element is not None:
             header.add(element)
     stated = {"DeidentificationMethod", "DeidentificationMethodCodeSequence"} & set(header.dir())
     if header.get("PatientIdentityRemoved") == "YES" and not stated:
         header.DeidentificationMethod = "Not stated by the source"
-    _only_where_due(header, source)
+    if "ImageLaterality" in header:  # type 2C of the General Series module (PS3.3 C.7.3.1)
+        del header.Laterality
+    kind.complete(header, source)
     return header
 
 
-def _empty() -> Dataset:
+def _empty(kind: Kind) -> Dataset:
     """What type 1 and 2 ask for, where nothing is known."""
     header = Dataset()
-    for name in EMPTY_ALLOWED:
-        setattr(header, name, None if name in ("RepetitionTime", "EchoTime", "EchoTrainLength") else "")
-    header.ScanningSequence, header.SequenceVariant = "RM", "NONE"
+    for name in kind.type_2:
+        setattr(header, name, None if dictionary_VR(name) in ("DS", "IS") else "")
+    for name, value in kind.type_1.items():
+        setattr(header, name, value)
     return header
 
 
@@ -72,17 +78,3 @@ def _element(source: Dataset, name: str) -> DataElement | None:
     if element.VR == "DS" and any(len(str(one)) > DS_LENGTH for one in values):
         return DataElement(element.tag, "DS", [decimal_string(one) for one in values])
     return element
-
-
-def _only_where_due(header: Dataset, source: Dataset) -> None:
-    """Type 2C of the General Series and MR Image modules (C.7.3.1, C.8.3.1): side, inversion time, trigger time."""
-    if "ImageLaterality" in header:
-        del header.Laterality
-    if "IR" not in _values(header.ScanningSequence) and "InversionTime" in header:
-        del header.InversionTime
-    if GATING & set(_values(header.ScanOptions)):
-        header.TriggerTime = source.get("TriggerTime")
-
-
-def _values(value: object) -> list[str]:
-    return [value] if isinstance(value, str) else [str(one) for one in (value or ())]  # type: ignore[attr-defined]

@@ -1,31 +1,54 @@
-"""Real magnitudes as the 16-bit integers of classic DICOM: value = stored * slope + intercept."""
+"""Magnitudes and Hounsfield units as the 16-bit integers of classic DICOM: value = stored * slope + intercept."""
 
 from __future__ import annotations
 
+import math
 from decimal import Context, Decimal
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-FULL = 65535
+FULL, HALF = 65535, 32767
 DS_LENGTH = 16  # characters of a decimal string, DICOM PS3.5 6.2
 
 
+class Window(NamedTuple):
+    """A range of values to look at, as the text that stands in a file.
+
+    Attributes:
+        center: WindowCenter, in rescaled units.
+        width: WindowWidth, in rescaled units; above 0.
+        name: WindowCenterWidthExplanation, or "".
+    """
+
+    center: str
+    width: str
+    name: str = ""
+
+
 class Scaling(NamedTuple):
-    """One slope and intercept for a whole series, as the text that stands in its files, and a window on its values.
+    """One slope and intercept for a whole series, as the text that stands in its files, and windows on its values.
 
     Attributes:
         slope: RescaleSlope.
         intercept: RescaleIntercept.
-        center: WindowCenter, in rescaled units.
-        width: WindowWidth, in rescaled units; above 0.
+        windows: the first one is what a viewer starts with.
+        signed: whether stored integers have a sign.
     """
 
     slope: str
     intercept: str
-    center: str
-    width: str
+    windows: tuple[Window, ...]
+    signed: bool = False
+
+    @property
+    def stored_range(self) -> tuple[int, int]:
+        """Smallest and largest stored integer."""
+        return (-HALF - 1, HALF) if self.signed else (0, FULL)
+
+
+HU_WINDOWS = (Window("0", "2000", "WHOLE RANGE"), Window("-600", "1500", "LUNG"), Window("40", "400", "SOFT TISSUE"))
 
 
 def decimal_string(value: float) -> str:
@@ -41,7 +64,7 @@ def decimal_string(value: float) -> str:
     return "0" if not exact else next(text for text in texts if len(text) <= DS_LENGTH)
 
 
-def scaling(values: npt.NDArray[np.floating]) -> Scaling:
+def magnitude_scaling(values: npt.NDArray[np.floating]) -> Scaling:
     """The slope that spreads a series over 16 bits, and a window from its 1st to its 99th percentile.
 
     Args:
@@ -52,12 +75,26 @@ def scaling(values: npt.NDArray[np.floating]) -> Scaling:
     slope = decimal_string((high - float(intercept)) / FULL or 1.0)
     first, last = np.percentile(values, [1, 99])
     center, width = (first + last) / 2, max(last - first, float(slope))
-    return Scaling(slope, intercept, decimal_string(center), decimal_string(width))
+    return Scaling(slope, intercept, (Window(decimal_string(center), decimal_string(width)),))
 
 
-def to_stored(values: npt.NDArray[np.floating], used: Scaling) -> npt.NDArray[np.uint16]:
+def hounsfield_scaling(values: npt.NDArray[np.floating]) -> Scaling:
+    """Whole Hounsfield units as scanners store them: slope 1, or the smallest power of two that fits 16 bits with a sign.
+
+    The windows are the whole range -1000..1000 HU, lung (-1350..150) and soft tissue (-160..240), whatever the values.
+
+    Args:
+        values: all pixels of the series, finite.
+    """
+    largest = float(np.abs(values).max())
+    doublings = math.ceil(math.log2(largest / HALF)) if largest > HALF else 0
+    return Scaling(decimal_string(2.0**doublings), "0", HU_WINDOWS, signed=True)
+
+
+def to_stored(values: npt.NDArray[np.floating], used: Scaling) -> npt.NDArray[np.uint16] | npt.NDArray[np.int16]:
     """Integers whose rescaled values differ from `values` by half a slope at most, with slope and intercept as written."""
     stored = np.rint((values.astype(np.float64) - float(used.intercept)) / float(used.slope))
-    if stored.min() < 0 or stored.max() > FULL:
+    lowest, highest = used.stored_range
+    if stored.min() < lowest or stored.max() > highest:
         raise ValueError(f"values from {values.min()} to {values.max()} do not fit {used}")
-    return stored.astype("<u2")
+    return stored.astype("<i2" if used.signed else "<u2")

@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 from pydicom import Dataset, dcmread
 from pydicom.errors import InvalidDicomError
-from pydicom.uid import MediaStorageDirectoryStorage, MRImageStorage
+from pydicom.uid import MediaStorageDirectoryStorage
 
 from es_medical.data.geometry import NAN, Geometry, Size
+from es_medical.engine.dicom_kind import MR, Kind
 
 logger = logging.getLogger(__name__)
 
@@ -22,7 +23,7 @@ PLANE = ("ImagePositionPatient", "ImageOrientationPatient", "PixelSpacing")
 
 @dataclass(frozen=True, eq=False)
 class SourceSeries:
-    """One classic MR series without its pixels.
+    """One classic MR or CT series without its pixels.
 
     Attributes:
         slices: data sets in the order of their positions along the slice normal.
@@ -37,9 +38,10 @@ class SourceSeries:
     def matched(self, wanted: Sequence[Geometry], size: Size) -> tuple[tuple[Dataset, ...], tuple[Geometry, ...]]:
         """The source slice and the plane of each slice of a volume.
 
-        The volume's pixels are the source's after a crop or zero-padding about index n//2 (equal pixel spacing), or
-        after a change of the grid over the same field of view. Slices are matched by position where the volume's
-        positions are known, and in order along the normal otherwise (slice 0 is the first).
+        The volume's pixels are the source's after a crop or padding about index n//2 (equal pixel spacing), after a
+        change of the grid over the same field of view, or after padding to a square field of view and such a change.
+        Slices are matched by position where the volume's positions are known, so that it may hold some of the source's
+        slices, and in order along the normal otherwise (slice 0 is the first).
 
         Args:
             wanted: the volume's own planes, in the order of its slices' numbers; NaN where unknown.
@@ -48,14 +50,18 @@ class SourceSeries:
         Raises:
             ValueError: another number of slices, another field of view, or positions that disagree.
         """
-        if len(wanted) != len(self.slices):
+        known, missing = all(plane.known for plane in wanted), len(self.slices) - len(wanted)
+        if missing < 0 or (missing and not known):
             raise ValueError(
                 f"the source DICOM series has {len(self.slices)} slices, the volume {len(wanted)}: expected as many"
+                + ("" if known else " where the positions of the volume's slices are unknown")
             )
         planes = tuple(self._on_grid(plane, wanted[0].spacing, size) for plane in self.planes)
-        if not all(plane.known for plane in wanted):
+        if not known:
             return self.slices, planes
         order = [_nearest(plane, planes, size) for plane in wanted]
+        if missing:
+            _check_heights(wanted, [planes[i] for i in order])
         if len(set(order)) != len(order):
             raise ValueError("two slices of the volume are nearest to one source slice: is this the source of the volume?")
         return tuple(self.slices[i] for i in order), tuple(planes[i] for i in order)
@@ -64,17 +70,38 @@ class SourceSeries:
         """The source's plane with the volume's pixel grid of `size` and `spacing`."""
         if size == self.size and np.isnan(spacing).any():
             return plane
-        if np.allclose(spacing, plane.spacing, rtol=0.01):
-            return plane.resized(self.size, size)
-        rescaled = plane.rescaled(self.size, size)
-        if np.allclose(spacing, rescaled.spacing, rtol=0.01):
-            return rescaled
+        square = _square(self.size, plane.spacing)
+        for changed in (
+            plane.resized(self.size, size),
+            plane.rescaled(self.size, size),
+            plane.resized(self.size, square).rescaled(square, size),
+        ):
+            if np.allclose(spacing, changed.spacing, rtol=0.01):
+                return changed
         field = [pixels * mm for pixels, mm in zip(self.size, plane.spacing, strict=True)]
         wanted = [pixels * mm for pixels, mm in zip(size, spacing, strict=True)]
         raise ValueError(
             f"the source DICOM series has {self.size} pixels of {plane.spacing} mm (field of view {field} mm), the volume "
             f"{size} pixels of {spacing} mm (field of view {wanted} mm): expected the same pixel spacing or field of view"
         )
+
+
+def _square(size: Size, spacing: tuple[float, float]) -> Size:
+    """Rows and columns of a field of view that is square in mm: the shorter side grows to the longer one."""
+    side = max(pixels * mm for pixels, mm in zip(size, spacing, strict=True))
+    rows, columns = (max(round(side / mm), pixels) for pixels, mm in zip(size, spacing, strict=True))
+    return rows, columns
+
+
+def _check_heights(wanted: Sequence[Geometry], found: Sequence[Geometry]) -> None:
+    """A part of the source's slices fits it anywhere: each must stand nearer to its own than to a neighbour, clearly."""
+    for plane, other in zip(wanted, found, strict=True):
+        off = abs(float(other.normal @ np.subtract(plane.position, other.position)))
+        if off > other.slice_spacing / 4:
+            raise ValueError(
+                f"a slice at {plane.position} mm stands {off:.3g} mm beside the nearest slice of the source DICOM series, "
+                f"whose slices are {other.slice_spacing:.3g} mm apart: expected {other.slice_spacing / 4:.3g} mm at most"
+            )
 
 
 def _nearest(plane: Geometry, planes: Sequence[Geometry], size: Size) -> int:
@@ -94,15 +121,16 @@ def _nearest(plane: Geometry, planes: Sequence[Geometry], size: Size) -> int:
     return best
 
 
-def read_source(path: str | Path) -> SourceSeries:
-    """Reads one classic MR series without its pixels.
+def read_source(path: str | Path, kind: Kind = MR) -> SourceSeries:
+    """Reads one classic series without its pixels.
 
     Args:
         path: one DICOM file (a series of one slice), or a folder whose DICOM files are found by their content.
+        kind: MR or CT. Images that plan a CT scan are left out, which is logged.
 
     Raises:
         FileNotFoundError: there is no such file or folder.
-        ValueError: no DICOM, not MR, several series, or slices that lack what the geometry needs.
+        ValueError: no DICOM, not of this kind, several series, or slices that lack what the geometry needs.
     """
     path = Path(path)
     if not path.exists():
@@ -112,7 +140,8 @@ def read_source(path: str | Path) -> SourceSeries:
     found = {name: data for one in files if (data := _read(one, name := str(one.relative_to(root)))) is not None}
     if not found:
         raise ValueError(f"no DICOM file at {path}")
-    _check_kind(found)
+    found = _without_scouts(found, kind)
+    _check_kind(found, kind)
     unique = {str(data.SOPInstanceUID): name for name, data in found.items()}
     if len(unique) < len(found):
         logger.warning("%d copies of source slices are left out", len(found) - len(unique))
@@ -133,11 +162,26 @@ def _read(path: Path, name: str) -> Dataset | None:
     return None if kind == MediaStorageDirectoryStorage or (bare and kind is None) else data
 
 
-def _check_kind(found: dict[str, Dataset]) -> None:
-    other = {name: data.get("SOPClassUID") for name, data in found.items() if data.get("SOPClassUID") != MRImageStorage}
+def _without_scouts(found: dict[str, Dataset], kind: Kind) -> dict[str, Dataset]:
+    scouts = [
+        name
+        for name, data in found.items()
+        if data.get("SOPClassUID") == kind.sop_class and kind.scouts.intersection(data.get("ImageType") or ())
+    ]
+    if len(scouts) == len(found):
+        raise ValueError(f"the source DICOM holds localizers only: {_few(scouts)}: expected one classic {kind.modality} series")
+    if scouts:
+        logger.warning("%d localizers of the source DICOM are left out: %s", len(scouts), _few(scouts))
+    return {name: data for name, data in found.items() if name not in scouts}
+
+
+def _check_kind(found: dict[str, Dataset], kind: Kind) -> None:
+    other = {name: data.get("SOPClassUID") for name, data in found.items() if data.get("SOPClassUID") != kind.sop_class}
     if other:
         kinds = sorted({getattr(uid, "name", "unknown") or "unknown" for uid in other.values()})
-        raise ValueError(f"not MR Image Storage: {_few(list(other))} ({', '.join(kinds)}): expected one classic MR series")
+        raise ValueError(
+            f"not {kind.sop_class.name}: {_few(list(other))} ({', '.join(kinds)}): expected one classic {kind.modality} series"
+        )
     for name, data in found.items():
         missing = [key for key in (*NEEDED, *PLANE) if data.get(key) in (None, "")]
         if missing:
@@ -170,7 +214,7 @@ def _sorted(slices: list[Dataset]) -> SourceSeries:
     order = np.argsort(along)
     steps = np.diff(along[order])
     if steps.size and steps.min() < 1e-3:
-        raise ValueError("two source DICOM slices stand at one position (several echoes or times?): expected each once")
+        raise ValueError("two source DICOM slices stand at one position (several echoes, phases or times?): expected each once")
     between = float(np.median(steps)) if steps.size else abs(float(slices[0].get("SpacingBetweenSlices") or NAN)) or NAN
     stack = tuple(replace(planes[i], slice_spacing=between) for i in order)
     return SourceSeries(tuple(slices[i] for i in order), stack, sizes.pop())

@@ -13,6 +13,7 @@ from pydicom import Dataset
 from pydicom.uid import generate_uid
 
 from es_medical import __version__
+from es_medical.engine.dicom_kind import Kind
 from es_medical.engine.dicom_pixels import decimal_string
 from es_medical.engine.dicom_series import MAKER, MODEL, Making
 
@@ -64,7 +65,7 @@ def spread_map(values: npt.NDArray[np.float32], images: Sequence[Dataset], makin
             software_versions=__version__,
             device_serial_number="0",  # type 1; software has none
             contains_recognizable_visual_features=True,  # type 1; the careful answer
-            real_world_value_mappings=[_mapping(library, low, high)],
+            real_world_value_mappings=[_mapping(library, low, high, making.kind)],
             voi_lut_transformations=[window],
             content_label="SPREAD",
             content_description="Standard deviation of the reconstruction, research only",
@@ -78,13 +79,13 @@ def spread_map(values: npt.NDArray[np.float32], images: Sequence[Dataset], makin
     return spread
 
 
-def _mapping(library: Any, low: float, high: float) -> Any:  # noqa: ANN401
+def _mapping(library: Any, low: float, high: float, kind: Kind) -> Any:  # noqa: ANN401
     from pydicom.sr.codedict import codes
 
     return library.pm.RealWorldValueMapping(
         lut_label="SPREAD",
         lut_explanation="Standard deviation in the units of the reconstruction",
-        unit=codes.UCUM.NoUnits,
+        unit=getattr(codes.UCUM, kind.unit),
         value_range=(low, high),
         slope=1.0,
         intercept=0.0,

@@ -1,4 +1,4 @@
-"""Attributes of a source slice that a derived image keeps, by module of the MR Image IOD (PS3.3 A.4)."""
+"""Attributes of a source slice that a derived image keeps, by module of the MR and CT Image IODs (PS3.3 A.4, A.3)."""
 
 # patient and patient study modules, and what says whether they were de-identified
 PATIENT = (
@@ -38,7 +38,7 @@ PLACE = (
     "ImageLaterality",
 )
 # MR image module: how the echoes were made
-SCAN = (
+MR_SCAN = (
     "ScanningSequence",
     "SequenceVariant",
     "ScanOptions",
@@ -58,8 +58,21 @@ SCAN = (
     "ContrastBolusAgent",
     "SliceThickness",
 )
+# CT image module: what decides the Hounsfield units; not what made the pixels of the source (kernel, dose, source distances)
+CT_SCAN = (
+    "ScanOptions",
+    "KVP",
+    "FilterType",
+    "DataCollectionDiameter",
+    "GantryDetectorTilt",
+    "TableHeight",
+    "ProtocolName",
+    "ContrastBolusAgent",
+    "ContrastBolusRoute",
+    "SliceThickness",
+)
 # type 2: present, empty where unknown
-EMPTY_ALLOWED = (
+TYPE_2 = (
     "PatientName",
     "PatientID",
     "PatientBirthDate",
@@ -71,14 +84,13 @@ EMPTY_ALLOWED = (
     "AccessionNumber",
     "PositionReferenceIndicator",
     "PatientPosition",
-    "ScanOptions",
-    "MRAcquisitionType",
-    "RepetitionTime",
-    "EchoTime",
-    "EchoTrainLength",
     "SliceThickness",
     "AcquisitionNumber",
     "Laterality",
 )
+MR_TYPE_2 = (*TYPE_2, "ScanOptions", "MRAcquisitionType", "RepetitionTime", "EchoTime", "EchoTrainLength")
+CT_TYPE_2 = (*TYPE_2, "KVP")
 # scan options that ask for a trigger time
 GATING = frozenset({"CG", "PPG"})
+# values of ImageType of an image that plans a CT scan
+SCOUTS = frozenset({"LOCALIZER", "SCOUT", "TOPOGRAM"})

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from ignite.engine import Engine, Events
 
-from es_medical.data import SliceDataset
+from es_medical.data import SliceDataset, SliceHeader
 from es_medical.data.atomic import whole_or_not
 from es_medical.data.geometry import Geometry
 from es_medical.engine.volume import Volume, planes, volume_names
@@ -27,18 +27,19 @@ logger = logging.getLogger(__name__)
 
 Array = npt.NDArray[np.float32]
 GEOMETRY = {"spacing": (2,), "position": (3,), "orientation": (6,), "slice_spacing": ()}
+UNITS = {"CT": " in HU"}
 
 
 class SaveReconstructions:
     """Handler of an `Evaluator` that writes what it reconstructs.
 
-    `reconstructions.h5`: `reconstruction` and `spread` (N, 2, H, W) in stored units, `id`, `subject`, `slice`, `scale`
+    `reconstructions.h5`: `reconstruction` and `spread` (N, 2 or 1, H, W) in stored units, `id`, `subject`, `slice`, `scale`
     (raw = stored * scale + offset), the geometry of the slice file and `heldout` (N,).
 
     `<subject>_reconstruction.nii.gz` and `<subject>_spread.nii.gz` (a second volume of a subject: `<subject>_2_...`):
-    magnitudes in raw units (W, H, slices) at the place that the slice file states, every slice at its index in the volume,
-    NaN where one is missing. Where position and orientation are unknown they are nominal (`Geometry.nominal`: columns to
-    the patient's left, rows to the back) and the header says so; unknown spacings are 1 mm.
+    magnitudes in raw units (MR) or Hounsfield units (CT), (W, H, slices) at the place that the slice file states, every
+    slice at its index in the volume, NaN where one is missing. Where position and orientation are unknown they are nominal
+    (`Geometry.nominal`: columns to the patient's left, rows to the back) and the header says so; unknown spacings are 1 mm.
 
     With `dicom`: `dicom/<volume>/reconstruction/` and `dicom/<volume>/spread/` (see `DicomWriter`).
 
@@ -48,14 +49,15 @@ class SaveReconstructions:
         output_dir: folder for the files.
         dataset: the slices that are reconstructed.
         dicom: whether to write DICOM.
-        source_dicom: DICOM file or folder of the MR series that the slices were measured for: patient, study and geometry
-            are taken from it. The slices must be those of one volume.
+        source_dicom: DICOM file or folder of the series, MR or CT as the slices are, that the slices were measured for:
+            patient, study and geometry are taken from it. The slices must be those of one volume.
         method: name of the reconstruction method, for the headers.
 
     Raises:
         FileNotFoundError: no source DICOM.
         ImportError: DICOM is asked for and highdicom is missing.
-        ValueError: a source that is no single MR series or that does not fit the slices, or one without `dicom`.
+        ValueError: a source that is no single series of the slices' modality or that does not fit the slices, or one
+            without `dicom`.
     """
 
     def __init__(
@@ -80,20 +82,24 @@ class SaveReconstructions:
     def _dicom_writer(self, source_dicom: str | Path | None, method: str) -> DicomWriter:
         """Everything that can be refused is refused here, before hours of reconstruction."""
         from es_medical.engine.dicom import DicomWriter
+        from es_medical.engine.dicom_kind import kind_of
         from es_medical.engine.dicom_series import Making
         from es_medical.engine.dicom_source import read_source
         from es_medical.engine.dicom_spread import highdicom
 
         highdicom()
-        source = read_source(source_dicom) if source_dicom else None
-        writer = DicomWriter(self.folder / "dicom", Making(method, self.dataset.header.acceleration), source)
+        header = self.dataset.header
+        kind = kind_of(header.modality)
+        source = read_source(source_dicom, kind) if source_dicom else None
+        making = Making(method, header.acceleration, _views(header), kind)
+        writer = DicomWriter(self.folder / "dicom", making, source)
         if source is not None:
             columns = _columns(self.dataset.path, self.dataset.rows)
             chosen = _by_volume(columns)
             if len(chosen) > 1:
                 raise ValueError(f"source_dicom is one series, the slices are of {len(chosen)} volumes: expected those of one")
             recorded = _recorded(columns, next(iter(chosen.values())))
-            source.matched(recorded, self.dataset.header.size)
+            source.matched(recorded, header.size)
             if not all(plane.known for plane in recorded):
                 logger.warning("slice positions are unknown: slice 0 is taken for the first source slice along the normal")
         return writer
@@ -156,11 +162,18 @@ class SaveReconstructions:
             array[places] = values
             image = nib.Nifti1Image(array.transpose(2, 1, 0), affine)
             image.header.set_xyzt_units("mm")
-            image.header["descrip"] = f"es_medical {name}, research only" + (", nominal orientation" if placed.nominal else "")
+            unit = UNITS.get(self.dataset.header.modality, "")
+            assumed = ", nominal orientation" if placed.nominal else ""
+            image.header["descrip"] = f"es_medical {name}{unit}, research only{assumed}"  # 79 characters at most
             if not placed.nominal:
                 image.set_sform(affine, code="scanner")
             with whole_or_not(self.folder / f"{volume.name}_{name}.nii.gz") as temporary:
                 nib.save(image, temporary)
+
+
+def _views(header: SliceHeader) -> int:
+    """Views of a sinogram with any measured ray; 0 for k-space."""
+    return int(header.mask.reshape(len(header.mask), -1).any(1).sum()) if header.modality == "CT" else 0
 
 
 def _columns(path: str, rows: npt.NDArray[np.int64]) -> dict[str, Any]:

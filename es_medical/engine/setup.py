@@ -1,7 +1,7 @@
 """What a bundle's configuration builds: each factory takes plain knobs."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,10 +12,10 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from es_medical.data import SliceDataset, cached, read_header
 from es_medical.engine.distributed import rank, world_size
-from es_medical.groups import Group
+from es_medical.groups import Group, Rotations
 from es_medical.inferers import Inferer
 from es_medical.networks import Accelerated, MoDL, ReynoldsAveraging
-from es_medical.physics import MRI, MultiCoilProtocol
+from es_medical.physics import MRI, MultiCoilProtocol, Operator
 from es_medical.physics.line_masks import line_counts
 from es_medical.splits import Split
 
@@ -40,18 +40,49 @@ def build_physics(
         ValueError: the file was made with other values: measurements are simulated once, by data_prep.
     """
     header = read_header(data_file)
+    if header.modality != "MR":
+        raise ValueError(f"{data_file} holds {header.modality} data: expected MR")
     found = {"acceleration": header.acceleration, "center_fraction": header.center_fraction, "sigma": header.sigma}
-    given = {"acceleration": acceleration, "center_fraction": center_fraction, "sigma": sigma}
-    wanted = {name: value for name, value in given.items() if value is not None}
-    wrong = [name for name in wanted if not math.isclose(found[name], wanted[name], rel_tol=1e-6)]
-    if wrong:
-        options = " ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in wanted.items())
-        raise ValueError(
-            f"{data_file} was made with {', '.join(f'{n} {found[n]:g}' for n in wrong)}, the configuration asks for "
-            f"{', '.join(f'{n} {wanted[n]:g}' for n in wrong)}: make new measurements with "
-            f"`python -m data_prep ... {options}`, or set these names to what the file has"
-        )
+    wanted = {"acceleration": acceleration, "center_fraction": center_fraction, "sigma": sigma}
+    _check_made_with(data_file, found, wanted)
     return (MultiCoilProtocol if header.coils else MRI)(header.mask, header.size).to(device)
+
+
+def build_scanner(
+    data_file: str,
+    views: int | None,
+    sigma: float | None,
+    rotations: int = 1,
+    device: torch.device | str = "cpu",
+) -> Operator:
+    """Make the CT scanner of a slice file, once it is what the configuration says.
+
+    Args:
+        data_file: HDF5 file of sinograms (schema 1).
+        views: number of views that the file must have; None takes any, also below.
+        sigma: noise level that the file must have.
+        rotations: number of angles, fractions of the view spacing, that the scanner can be turned by (see `Rotations`).
+        device: where the operator works.
+
+    Raises:
+        ValueError: the file holds no sinograms, or was made with other values.
+        ImportError: astra-toolbox is not installed.
+    """
+    from es_medical.physics.ct import CT
+    from es_medical.physics.ct_geometry import geometry_from_dict
+
+    header = read_header(data_file)
+    if header.modality != "CT" or not header.operator:
+        raise ValueError(f"{data_file} holds {header.modality} data without a scanner's geometry: expected CT sinograms")
+    geometry = geometry_from_dict(header.operator)
+    _check_made_with(data_file, {"views": geometry.shape[0], "sigma": header.sigma}, {"views": views, "sigma": sigma})
+    scanner = CT(geometry, header.mask)
+    return scanner.with_turns(Rotations(rotations).angles(geometry.spacing)).to(device)
+
+
+def build_rotations(rotations: int, base: Group) -> Rotations | None:
+    """Make what the ES loss draws angles from: none for one angle, where the reconstructor's own group is all there is."""
+    return None if rotations == 1 else Rotations(rotations, base)
 
 
 def build_split(data_file: str, unit: str, split_ratio: float, acs_in_input: bool, mode: str = "exact") -> Split:
@@ -150,6 +181,29 @@ def build_loader(dataset: Dataset, batch_size: int, shuffle: bool, num_workers: 
     if shuffle:
         sampler = DistributedSampler(dataset, world_size(), rank(), shuffle=True, seed=seed)
     return DataLoader(dataset, batch_size, sampler=sampler, num_workers=num_workers, persistent_workers=num_workers > 0)
+
+
+def _check_made_with(data_file: str, found: Mapping[str, float], asked: Mapping[str, float | None]) -> None:
+    """Raise ValueError where a slice file was made with other values than the configuration asks for."""
+    wanted = {name: value for name, value in asked.items() if value is not None}
+    wrong = [name for name in wanted if not math.isclose(found[name], wanted[name], rel_tol=1e-6)]
+    if wrong:
+        options = " ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in wanted.items())
+        raise ValueError(
+            f"{data_file} was made with {', '.join(f'{n} {found[n]:g}' for n in wrong)}, the configuration asks for "
+            f"{', '.join(f'{n} {wanted[n]:g}' for n in wrong)}: make new measurements with "
+            f"`python -m data_prep ... {options}`, or set these names to what the file has"
+        )
+
+
+def ct_run_name(method: str, views: int | None, rotations: int, seed: int, suffix: str = "") -> str:
+    """Name a CT run.
+
+    >>> ct_run_name("es", 50, 1, 0), ct_run_name("es", 16, 4, 0, "-evaluate")
+    ('es-50views-seed0', 'es-16views-rot4-seed0-evaluate')
+    """
+    turned = f"-rot{rotations}" if rotations > 1 else ""
+    return f"{method}{'' if views is None else f'-{views:g}views'}{turned}-seed{seed}{suffix}"
 
 
 def run_name(method: str, acceleration: float | None, seed: int, suffix: str = "") -> str:

@@ -1,4 +1,4 @@
-"""The slices of one volume, ready to be written: magnitudes in raw units, and the grid on which they stand."""
+"""The slices of one volume, ready to be written: magnitudes or Hounsfield units, and the grid on which they stand."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Volume:
     Attributes:
         name: of its files.
         subject: salted hash of the subject.
-        images: `reconstruction` and `spread`, each (slices, H, W), magnitudes in raw units.
+        images: `reconstruction` and `spread`, each (slices, H, W), in raw units.
         indices: number of each slice in the volume, in the order of the images.
         geometries: plane of each slice: what was recorded for all of them, or `Geometry.nominal` for all of them.
     """

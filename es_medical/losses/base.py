@@ -42,9 +42,21 @@ class Loss(Protocol):
         """Return the loss of each item; sigma is the noise level of each, where the data says so."""
 
 
-def mean_square(residual: Tensor, mask: Mask) -> PerItem:
-    """|m r|^2 divided by the number of measured entries of each item: residual (B, ...), mask broadcastable to it."""
+@runtime_checkable
+class Weighting(Protocol):
+    """A fixed linear injective map W of a residual: |W r|^2 = 0 only for r = 0."""
+
+    def __call__(self, residual: Measurement) -> Measurement:
+        """Return W r, item by item."""
+
+
+def mean_square(residual: Tensor, mask: Mask, weighting: Weighting | None = None) -> PerItem:
+    """|W m r|^2 divided by the number of measured entries of each item: residual (B, ...), mask broadcastable to it.
+
+    Without a weighting W is the identity. W comes after the mask, so that unmeasured entries never count.
+    """
     dims = tuple(range(1, residual.ndim))
     shape = (len(residual), *mask.shape[1:])
     entries = mask.expand(shape).sum(dims) * (residual[0].numel() / mask[0].numel())
-    return (mask * residual.square()).sum(dims) / entries
+    squares = mask * residual.square() if weighting is None else weighting(mask * residual).square()
+    return squares.sum(dims) / entries

@@ -1,8 +1,10 @@
 """The training methods by name."""
 
+from es_medical.groups import Group, Rotations
 from es_medical.losses.base import Loss
 from es_medical.losses.fidelity import MeasurementConsistency, Supervised
 from es_medical.losses.splitting import EquivariantSplitting
+from es_medical.losses.weighting import build_weighting
 from es_medical.splits import Split
 
 METHODS = ("es", "supervised", "mc")
@@ -15,6 +17,8 @@ def build_loss(
     alpha: float = 0.5,
     consistency_weight: float = 1.0,
     sigma_factor: float = 1.0,
+    weighting: str = "none",
+    group: Group | Rotations | None = None,
 ) -> Loss:
     """Make the loss of a method.
 
@@ -25,14 +29,17 @@ def build_loss(
         alpha: recorruption strength of es.
         consistency_weight: weight of the consistency term of es.
         sigma_factor: what es multiplies sigma by.
+        weighting: of the residuals of es and mc: "none", or "ramp" along the detector of a sinogram.
+        group: what es draws an explicit g from (`Rotations`); None where the reconstructor is equivariant.
 
     Raises:
-        ValueError: an unknown method; the message lists the valid ones.
+        ValueError: an unknown method or weighting; the message lists the valid ones.
     """
+    weigh = build_weighting(weighting)
     if method == "es":
-        return EquivariantSplitting(split, sigma, alpha, consistency_weight, sigma_factor=sigma_factor)
+        return EquivariantSplitting(split, sigma, alpha, consistency_weight, group, sigma_factor, weigh)
     if method == "supervised":
         return Supervised()
     if method == "mc":
-        return MeasurementConsistency()
+        return MeasurementConsistency(weigh)
     raise ValueError(f"unknown method {method!r}: choose one of {', '.join(METHODS)}")

@@ -1,6 +1,6 @@
 """Losses that compare a reconstruction with what is known of it: the image, or its measurements."""
 
-from es_medical.losses.base import LossValue, Reconstructor, mean_square
+from es_medical.losses.base import LossValue, Reconstructor, Weighting, mean_square
 from es_medical.physics.base import Operator
 from es_medical.types import Generator, Image, Measurement, PerItem
 
@@ -27,9 +27,16 @@ class Supervised:
 
 
 class MeasurementConsistency:
-    """L_MC(y, A, f) = |A f(y, A) - y|^2 / m over the m measured numbers; blind to the null space of A."""
+    """L_MC(y, A, f) = |W (A f(y, A) - y)|^2 / m over the m measured numbers; blind to the null space of A.
+
+    Args:
+        weighting: W, None for the identity (see `es_medical.losses.weighting`).
+    """
 
     needs_image = False
+
+    def __init__(self, weighting: Weighting | None = None) -> None:
+        self.weighting = weighting
 
     def __call__(
         self,
@@ -41,5 +48,5 @@ class MeasurementConsistency:
         sigma: PerItem | None = None,
     ) -> LossValue:
         """Return the loss of each item; x and sigma are not used."""
-        error = mean_square(physics.A(reconstructor(y, physics, generator)) - y, physics.mask)
+        error = mean_square(physics.A(reconstructor(y, physics, generator)) - y, physics.mask, self.weighting)
         return LossValue(error, {"consistency": error})

@@ -2,10 +2,10 @@
 
 from torch import Tensor
 
-from es_medical.groups import Group
-from es_medical.losses.base import LossValue, Reconstructor, mean_square
+from es_medical.groups import Group, Rotations
+from es_medical.losses.base import LossValue, Reconstructor, Weighting, mean_square
 from es_medical.physics.base import Operator, noise_level, recorruption
-from es_medical.physics.virtual import VirtualPhysics
+from es_medical.physics.virtual import draw_virtual
 from es_medical.splits import Split
 from es_medical.types import Generator, Image, Measurement, PerItem
 
@@ -15,18 +15,22 @@ class EquivariantSplitting:
 
     With a random split A_1 = M1 A, A_2 = M2 A and omega ~ N(0, sigma^2) on the samples of M1,
 
-        L = w |A_1 x_hat - (y_1 - omega / alpha)|^2 / m_1 + |A_2 x_hat - y_2|^2 / m_2,    x_hat = f(y_1 + alpha omega, A_1).
+        L = w |W (A_1 x_hat - (y_1 - omega / alpha))|^2 / m_1 + |W (A_2 x_hat - y_2)|^2 / m_2,
+        x_hat = f(y_1 + alpha omega, A_1).
 
-    sigma = 0 gives the noiseless L_ES. Each term is divided by its own number of measured entries; any weight w > 0 leaves
-    the minimiser unchanged. For an equivariant f this splitting loss *is* the ES loss (Theorem 3): no g is drawn here.
+    sigma = 0 gives the noiseless L_ES, W = I the paper's. Each term is divided by its own number of measured entries; any
+    weight w > 0 and any injective linear W leave the minimiser unchanged (see `es_medical.losses.weighting`). For an
+    equivariant f this splitting loss *is* the ES loss (Theorem 3): no g is drawn here.
 
     Args:
         split: draws M1.
         sigma: standard deviation of the noise on each measured number, in the units of y; None takes that of each item.
         alpha: recorruption strength, the paper's (0.5); deepinv's R2RLoss(alpha=a) is alpha = sqrt(a / (1 - a)).
         consistency_weight: w.
-        group: draw an explicit g and use A T_g in place of A, for reconstructors that are not equivariant.
+        group: draw an explicit g and use A T_g in place of A, for reconstructors that are not equivariant; `Rotations` for
+            angles that have no action on pixels, beside a reconstructor that is equivariant to D4 or not at all.
         sigma_factor: what sigma is multiplied by, e.g. 2 to try a noise level that is wrongly believed twice as high.
+        weighting: W, None for the identity.
     """
 
     needs_image = False
@@ -37,15 +41,16 @@ class EquivariantSplitting:
         sigma: float | Tensor | None = 0.0,
         alpha: float = 0.5,
         consistency_weight: float = 1.0,
-        group: Group | None = None,
+        group: Group | Rotations | None = None,
         sigma_factor: float = 1.0,
+        weighting: Weighting | None = None,
     ) -> None:
         if alpha <= 0 or consistency_weight < 0:
             raise ValueError(f"alpha must be > 0 and consistency_weight >= 0, got {alpha} and {consistency_weight}")
         if (isinstance(sigma, int | float) and not sigma >= 0) or not sigma_factor >= 0:
             raise ValueError(f"sigma and sigma_factor must be >= 0, got {sigma} and {sigma_factor}")
         self.split, self.sigma, self.alpha, self.sigma_factor = split, sigma, alpha, sigma_factor
-        self.consistency_weight, self.group = consistency_weight, group
+        self.consistency_weight, self.group, self.weighting = consistency_weight, group, weighting
 
     def __call__(
         self,
@@ -62,13 +67,13 @@ class EquivariantSplitting:
             ValueError: neither the loss nor the call has a sigma.
         """
         if self.group is not None:
-            physics = VirtualPhysics(physics, self.group, self.group.sample(len(y), generator, y.device))
+            physics = draw_virtual(physics, self.group, len(y), generator, y.device)  # A T_g
         m1 = self.split(physics, len(y), generator)
         m2 = physics.mask - m1
         physics1 = physics.masked(m1)  # A_1
         omega = recorruption(physics1, y, self.sigma_factor * noise_level(self.sigma, sigma), generator)
         x_hat = reconstructor(m1 * y + self.alpha * omega, physics1, generator)
         prediction = physics.A(x_hat)  # A_1 x_hat where M1, A_2 x_hat where M2
-        consistency = mean_square(prediction - (y - omega / self.alpha), m1)
-        unseen = mean_square(prediction - y, m2)
+        consistency = mean_square(prediction - (y - omega / self.alpha), m1, self.weighting)
+        unseen = mean_square(prediction - y, m2, self.weighting)
         return LossValue(self.consistency_weight * consistency + unseen, {"consistency": consistency, "prediction": unseen})

@@ -22,12 +22,21 @@ class ReynoldsAveraging(nn.Module):
         reconstructor: r(y, physics, generator).
         group: the group G.
         evaluation: "full" or "sample".
+
+    Raises:
+        ValueError: an unknown evaluation.
+        TypeError: `Rotations`, whose angles act on the operator alone.
     """
 
     def __init__(self, reconstructor: nn.Module, group: Group, evaluation: Literal["full", "sample"] = "full") -> None:
         super().__init__()
         if evaluation not in ("full", "sample"):
             raise ValueError(f"evaluation must be full or sample, got {evaluation!r}")
+        if not isinstance(group, Group):
+            raise TypeError(
+                f"{type(group).__name__} has no action on pixels: average over its base group, and give it to the loss, "
+                "EquivariantSplitting(group=...)"
+            )
         self.reconstructor, self.group, self.evaluation = reconstructor, group, evaluation
 
     def forward(

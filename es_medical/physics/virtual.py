@@ -5,6 +5,7 @@ from torch import Tensor
 
 from es_medical.groups import Group, Rotations
 from es_medical.physics.base import Operator
+from es_medical.physics.ct_geometry import Geometry
 from es_medical.physics.turned import turn_items
 from es_medical.types import Elements, Generator, Image, Mask, Measurement
 
@@ -29,6 +30,11 @@ class VirtualPhysics(Operator):
     def mask(self) -> Mask:  # type: ignore[override]
         """Indicator of measured entries: that of A."""
         return self.physics.mask
+
+    @property
+    def geometry(self) -> Geometry:
+        """The scanner whose measurements these are. Raises AttributeError where A has none."""
+        return self.physics.geometry
 
     def A(self, x: Image) -> Measurement:
         """A T_g x."""

@@ -1,4 +1,4 @@
-"""Derived MR series and parametric maps: values, identity, geometry, what a validator and an archive say of them."""
+"""Derived MR and CT series and parametric maps: values, identity, geometry, what a validator and an archive say of them."""
 
 import warnings
 
@@ -8,19 +8,26 @@ import pytest
 from dicom_parts import MARKER, OBLIQUE, random_volume, source_plane, validator_errors, write_source
 from tiny import names
 
+from es_medical import __version__
 from es_medical.data.geometry import Geometry
 from es_medical.engine.dicom import DicomWriter, whole_folder_or_not
-from es_medical.engine.dicom_pixels import decimal_string, scaling, to_stored
+from es_medical.engine.dicom_kind import CT, MR
+from es_medical.engine.dicom_pixels import decimal_string, magnitude_scaling, to_stored
 from es_medical.engine.dicom_series import Making
 from es_medical.engine.dicom_source import read_source
 
 pytest.importorskip("highdicom", reason="the extra `dicom` is not installed")
-MAKING = Making("es", 8.0)
+MAKINGS = {"MR": Making("es", 8.0), "CT": Making("es", 8.0, 50, CT)}
 
 
-def written(folder, volume, source=None):
+@pytest.fixture(params=MAKINGS)
+def making(request):
+    return MAKINGS[request.param]
+
+
+def written(making, folder, volume, source=None):
     """The data sets of the series in the order of their file names, and the parametric map."""
-    DicomWriter(folder, MAKING, read_source(source) if source else None).write(volume)
+    DicomWriter(folder, making, read_source(source, making.kind) if source else None).write(volume)
     files = sorted((folder / volume.name / "reconstruction").iterdir())
     return [pydicom.dcmread(file) for file in files], pydicom.dcmread(folder / volume.name / "spread" / "0001.dcm")
 
@@ -43,15 +50,15 @@ def unknown(n):
 
 
 @pytest.fixture
-def source(tmp_path):
-    return write_source(tmp_path / "source")
+def source(tmp_path, making):
+    return write_source(tmp_path / "source", kind=making.kind)
 
 
 @pytest.mark.parametrize("size", [(5, 5), (7, 4), (1, 3), (16, 16)])
 @pytest.mark.parametrize("scale", [3e-5, 1.0, 4e6])
-def test_read_back_error_is_half_a_slope_at_most(tmp_path, size, scale):
+def test_read_back_error_is_half_a_slope_at_most(making, tmp_path, size, scale):
     volume = random_volume(2, size, scale=scale)
-    images, spread = written(tmp_path, volume)
+    images, spread = written(making, tmp_path, volume)
     for image, expected in zip(images, volume.images["reconstruction"], strict=True):
         assert np.abs(values_of(image) - expected).max() <= 0.5 * float(image.RescaleSlope) * (1 + 1e-9)
         assert len(image.PixelData) % 2 == 0
@@ -65,11 +72,11 @@ def test_read_back_error_is_half_a_slope_at_most(tmp_path, size, scale):
 )
 def test_scaling_as_it_is_written_covers_every_value(values):
     values = np.array(values, np.float32)
-    used = scaling(values)
+    used = magnitude_scaling(values)
     back = to_stored(values, used) * float(used.slope) + float(used.intercept)
     assert np.abs(back - values).max() <= 0.5 * float(used.slope) * (1 + 1e-9)
-    assert float(used.width) > 0
-    assert all(len(text) <= 16 for text in used)
+    assert float(used.windows[0].width) > 0
+    assert all(len(text) <= 16 for text in (used.slope, used.intercept, *used.windows[0]))
 
 
 @pytest.mark.parametrize("value", [0.0, -1 / 3, 1.23456789012345e-12, -9.87654321e200, 65535.0, 1e22, -0.1])
@@ -84,10 +91,10 @@ def test_no_number_has_no_decimal_string():
         decimal_string(float("nan"))
 
 
-def test_every_identifier_is_new_and_stands_in_the_file_meta_as_well(tmp_path, source):
-    images, spread = written(tmp_path, random_volume(3, (12, 10), unknown(3)), source)
-    again, _ = written(tmp_path / "again", random_volume(3, (12, 10), unknown(3)), source)
-    old = {str(one.SOPInstanceUID) for one in read_source(source).slices}
+def test_every_identifier_is_new_and_stands_in_the_file_meta_as_well(making, tmp_path, source):
+    images, spread = written(making, tmp_path, random_volume(3, (12, 10), unknown(3)), source)
+    again, _ = written(making, tmp_path / "again", random_volume(3, (12, 10), unknown(3)), source)
+    old = {str(one.SOPInstanceUID) for one in read_source(source, making.kind).slices}
     new = [str(one.SOPInstanceUID) for one in (*images, *again, spread)]
     assert len(set(new)) == 7
     assert not old & set(new)
@@ -100,9 +107,9 @@ def test_every_identifier_is_new_and_stands_in_the_file_meta_as_well(tmp_path, s
     assert len({images[0].SeriesInstanceUID, again[0].SeriesInstanceUID, spread.SeriesInstanceUID, "1.2.3.4.5"}) == 4
 
 
-def test_patient_study_and_frame_of_reference_are_those_of_the_source(tmp_path, source):
-    images, spread = written(tmp_path, random_volume(3, (12, 10), unknown(3)), source)
-    first = read_source(source).slices[0]
+def test_patient_study_and_frame_of_reference_are_those_of_the_source(making, tmp_path, source):
+    images, spread = written(making, tmp_path, random_volume(3, (12, 10), unknown(3)), source)
+    first = read_source(source, making.kind).slices[0]
     shared = "PatientName PatientID PatientBirthDate PatientSex StudyInstanceUID StudyDate StudyTime StudyID AccessionNumber"
     for one in (*images, spread):
         for name in (*shared.split(), "ReferringPhysicianName", "FrameOfReferenceUID", "Laterality"):
@@ -112,12 +119,16 @@ def test_patient_study_and_frame_of_reference_are_those_of_the_source(tmp_path, 
     for image in images:
         assert image.ImageType[:2] == ["DERIVED", "SECONDARY"]
         assert image.SeriesNumber != first.SeriesNumber
-        assert (image.RepetitionTime, image.SliceThickness) == (2500, 3.5)
+        assert image.SliceThickness == 3.5
+        for name in ("RepetitionTime", "EchoTime") if making.kind is MR else ("KVP", "GantryDetectorTilt"):
+            assert image[name].value == first[name].value
+        for name in ("ConvolutionKernel", "Exposure"):  # of the source's pixels, not of ours
+            assert name not in image
 
 
-def test_each_slice_refers_to_its_source_and_each_frame_to_its_slice(tmp_path, source):
-    images, spread = written(tmp_path, random_volume(3, (12, 10), unknown(3)), source)
-    for image, one in zip(images, read_source(source).slices, strict=True):
+def test_each_slice_refers_to_its_source_and_each_frame_to_its_slice(making, tmp_path, source):
+    images, spread = written(making, tmp_path, random_volume(3, (12, 10), unknown(3)), source)
+    for image, one in zip(images, read_source(source, making.kind).slices, strict=True):
         assert image.SourceImageSequence[0].ReferencedSOPInstanceUID == one.SOPInstanceUID
         np.testing.assert_allclose(image.ImagePositionPatient, one.ImagePositionPatient, atol=1e-6)
     for image in images:
@@ -125,35 +136,35 @@ def test_each_slice_refers_to_its_source_and_each_frame_to_its_slice(tmp_path, s
         assert groups.PlanePositionSequence[0].ImagePositionPatient == image.ImagePositionPatient
 
 
-def test_known_positions_decide_which_source_slice_is_referred_to(tmp_path, source):
-    volume = random_volume(3, (12, 10), tuple(source_plane(i) for i in (1, 2, 0)))
-    images, _ = written(tmp_path, volume, source)
-    positions = {one.SOPInstanceUID: one.ImagePositionPatient for one in read_source(source).slices}
+def test_known_positions_decide_which_source_slice_is_referred_to(making, tmp_path, source):
+    volume = random_volume(3, (12, 10), tuple(source_plane(i) for i in (1, 2, 0)), 1000)
+    images, _ = written(making, tmp_path, volume, source)
+    positions = {one.SOPInstanceUID: one.ImagePositionPatient for one in read_source(source, making.kind).slices}
     for image, row in zip(images, (2, 0, 1), strict=True):
         reference = image.SourceImageSequence[0].ReferencedSOPInstanceUID
         np.testing.assert_allclose(positions[reference], image.ImagePositionPatient, atol=1e-6)
         np.testing.assert_allclose(values_of(image), volume.images["reconstruction"][row], atol=float(image.RescaleSlope))
 
 
-def test_private_elements_and_staff_of_the_source_stay_behind(tmp_path, source):
+def test_private_elements_and_staff_of_the_source_stay_behind(making, tmp_path, source):
     assert any(MARKER.encode() in file.read_bytes() for file in source.iterdir())
-    written(tmp_path / "out", random_volume(3, (12, 10), unknown(3)), source)
+    written(making, tmp_path / "out", random_volume(3, (12, 10), unknown(3)), source)
     for file in (tmp_path / "out").rglob("*.dcm"):
         assert MARKER.encode() not in file.read_bytes()
 
 
 @pytest.mark.parametrize("method", [None, "CTP"])
-def test_a_deidentified_source_stays_marked_with_a_method(tmp_path, method):
+def test_a_deidentified_source_stays_marked_with_a_method(making, tmp_path, method):
     changes = {"PatientIdentityRemoved": "YES"} | ({"DeidentificationMethod": method} if method else {})
-    source = write_source(tmp_path / "source", **changes)
-    images, spread = written(tmp_path, random_volume(3, (12, 10), unknown(3)), source)
+    source = write_source(tmp_path / "source", kind=making.kind, **changes)
+    images, spread = written(making, tmp_path, random_volume(3, (12, 10), unknown(3)), source)
     for one in (*images, spread):
         assert one.PatientIdentityRemoved == "YES"
         assert one.DeidentificationMethod == (method or "Not stated by the source")
 
 
-def test_without_a_source_the_subject_is_a_pseudonym_and_no_date_is_invented(tmp_path):
-    images, spread = written(tmp_path, random_volume())
+def test_without_a_source_the_subject_is_a_pseudonym_and_no_date_is_invented(making, tmp_path):
+    images, spread = written(making, tmp_path, random_volume())
     for one in (*images, spread):
         assert (one.PatientID, str(one.PatientName)) == ("0123abcd", "0123abcd^")
         assert one.PatientIdentityRemoved == "YES"
@@ -163,8 +174,8 @@ def test_without_a_source_the_subject_is_a_pseudonym_and_no_date_is_invented(tmp
     assert dates == []
 
 
-def test_series_of_one_subject_in_one_run_share_the_study(tmp_path):
-    writer = DicomWriter(tmp_path, MAKING)
+def test_series_of_one_subject_in_one_run_share_the_study(making, tmp_path):
+    writer = DicomWriter(tmp_path, making)
     for name, subject in (("a", "one"), ("a_2", "one"), ("b", "two")):
         writer.write(random_volume(name=name, subject=subject))
     studies = {
@@ -175,28 +186,29 @@ def test_series_of_one_subject_in_one_run_share_the_study(tmp_path):
     assert len(frames) == 1
 
 
-def test_headers_say_how_the_images_were_made(tmp_path):
-    images, spread = written(tmp_path, random_volume())
+def test_headers_say_how_the_images_were_made(making, tmp_path):
+    images, spread = written(making, tmp_path, random_volume())
     for image in images:
-        for text in ("es", "8", "es_medical", "research only"):
+        sampling = "k-space accelerated by 8," if making.kind is MR else "a sinogram of 50 views,"
+        for text in ("(method: es)", sampling, f"es_medical {__version__}", "research only"):
             assert text in image.DerivationDescription
-        assert "es x8" in image.SeriesDescription
+        assert ("es x8" if making.kind is MR else "es 50 views") in image.SeriesDescription
         assert image.BurnedInAnnotation == "NO"
         assert image.SoftwareVersions
     assert "spread" in spread.SeriesDescription
 
 
 @pytest.mark.parametrize("planes", [None, tuple(source_plane(i) for i in range(3))])
-def test_only_a_nominal_orientation_is_called_nominal(tmp_path, planes):
-    images, spread = written(tmp_path, random_volume(3, (12, 10), planes))
+def test_only_a_nominal_orientation_is_called_nominal(making, tmp_path, planes):
+    images, spread = written(making, tmp_path, random_volume(3, (12, 10), planes))
     for one in (*images, spread):
         assert ("nominal" in one.get("ImageComments", "")) == (planes is None)
 
 
-def test_instance_numbers_follow_the_slice_normal(tmp_path):
+def test_instance_numbers_follow_the_slice_normal(making, tmp_path):
     planes = tuple(source_plane(i) for i in (2, 0, 1))
-    volume = random_volume(3, (12, 10), planes)
-    images, spread = written(tmp_path, volume)
+    volume = random_volume(3, (12, 10), planes, 1000)
+    images, spread = written(making, tmp_path, volume)
     normal = planes[0].normal
     along = [normal @ np.array(one.ImagePositionPatient, float) for one in images]
     assert along == sorted(along)
@@ -207,32 +219,32 @@ def test_instance_numbers_follow_the_slice_normal(tmp_path):
         np.testing.assert_array_equal(frames(spread)[image.SOPInstanceUID][0], volume.images["spread"][row])
 
 
-def test_a_slice_without_numbers_is_left_out(tmp_path):
+def test_a_slice_without_numbers_is_left_out(making, tmp_path):
     volume = random_volume()
     for image in volume.images.values():
         image[1] = np.nan
-    images, spread = written(tmp_path, volume)
+    images, spread = written(making, tmp_path, volume)
     assert len(images) == spread.NumberOfFrames == 2
     assert [one.ImagePositionPatient[2] for one in images] == [0, 2]
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_slice_with_some_pixels_that_are_no_numbers_is_refused(tmp_path, value):
+def test_a_slice_with_some_pixels_that_are_no_numbers_is_refused(making, tmp_path, value):
     volume = random_volume()
     volume.images["reconstruction"][1, 2, 2] = value
     with pytest.raises(ValueError, match="slice 1 .*no numbers"):
-        DicomWriter(tmp_path, MAKING).write(volume)
+        DicomWriter(tmp_path, making).write(volume)
     assert names(tmp_path) == set()
 
 
-def test_a_volume_without_any_number_is_an_error(tmp_path):
+def test_a_volume_without_any_number_is_an_error(making, tmp_path):
     volume = random_volume(scale=np.nan)
     with pytest.raises(ValueError, match="no slice of the volume holds numbers"):
-        DicomWriter(tmp_path, MAKING).write(volume)
+        DicomWriter(tmp_path, making).write(volume)
 
 
-def test_an_interrupted_series_leaves_the_old_one(tmp_path):
-    images, _ = written(tmp_path, random_volume())
+def test_an_interrupted_series_leaves_the_old_one(making, tmp_path):
+    images, _ = written(making, tmp_path, random_volume())
     folder = tmp_path / "volume" / "reconstruction"
 
     def interrupted():
@@ -246,17 +258,17 @@ def test_an_interrupted_series_leaves_the_old_one(tmp_path):
     assert names(tmp_path / "volume") == {"reconstruction", "spread"}
 
 
-def test_a_second_run_replaces_the_whole_series(tmp_path):
-    written(tmp_path, random_volume(3))
-    images, _ = written(tmp_path, random_volume(2))
+def test_a_second_run_replaces_the_whole_series(making, tmp_path):
+    written(making, tmp_path, random_volume(3))
+    images, _ = written(making, tmp_path, random_volume(2))
     assert len(images) == 2
     assert names(tmp_path / "volume") == {"reconstruction", "spread"}
 
 
 @pytest.mark.parametrize("name", ["M\u00fcller^J\u00f6rg", "\u5c71\u7530^\u592a\u90ce"])
-def test_names_beyond_ascii_survive(tmp_path, name):
-    source = write_source(tmp_path / "source", SpecificCharacterSet="ISO_IR 192", PatientName=name)
-    images, spread = written(tmp_path, random_volume(3, (12, 10), unknown(3)), source)
+def test_names_beyond_ascii_survive(making, tmp_path, name):
+    source = write_source(tmp_path / "source", kind=making.kind, SpecificCharacterSet="ISO_IR 192", PatientName=name)
+    images, spread = written(making, tmp_path, random_volume(3, (12, 10), unknown(3)), source)
     assert {str(one.PatientName) for one in (*images, spread)} == {name}
 
 
@@ -269,7 +281,7 @@ def test_broken_numbers_of_a_source_are_left_out_or_shortened(tmp_path, caplog):
         one.save_as(file)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # pydicom's, one for each broken element
-        images, _ = written(tmp_path / "out", random_volume(3, (12, 10), unknown(3)), source)
+        images, _ = written(MAKINGS["MR"], tmp_path / "out", random_volume(3, (12, 10), unknown(3)), source)
     assert images[0].RepetitionTime == 2500
     assert images[0].EchoTrainLength is None
     assert "EchoTrainLength 4.5 is no valid number and is left out" in caplog.text
@@ -278,20 +290,14 @@ def test_broken_numbers_of_a_source_are_left_out_or_shortened(tmp_path, caplog):
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_slices_matched_in_order_only_are_called_so(tmp_path, source, known):
+def test_slices_matched_in_order_only_are_called_so(making, tmp_path, source, known):
     planes = tuple(map(source_plane, range(3))) if known else unknown(3)
-    images, spread = written(tmp_path, random_volume(3, (12, 10), planes), source)
+    images, spread = written(making, tmp_path, random_volume(3, (12, 10), planes), source)
     assert all(("in their order" in one.get("ImageComments", "")) != known for one in (*images, spread))
 
 
-KINDS = {
+ANY = {
     "plain": {},
-    "inversion": {"ScanningSequence": ["SE", "IR"], "InversionTime": "900"},
-    "inversion time of another kind": {"InversionTime": "0"},
-    "echo planar": {"ScanningSequence": "EP", "SequenceVariant": "NONE"},
-    "gated": {"ScanOptions": "CG", "TriggerTime": "12"},
-    "gated without a time": {"ScanOptions": "CG"},
-    "empty where a value is due": {"ScanningSequence": "GR", "SequenceVariant": "", "TriggerTime": "0"},
     "contrast": {"ContrastBolusAgent": "GADO"},
     "no birth date": {"PatientBirthDate": "", "PatientSex": "", "AccessionNumber": None},
     "deidentified": {"PatientIdentityRemoved": "YES"},
@@ -299,12 +305,29 @@ KINDS = {
     "no thickness": {"SliceThickness": ""},
     "no series number": {"SeriesNumber": None},
 }
+MR_ONLY = {
+    "inversion": {"ScanningSequence": ["SE", "IR"], "InversionTime": "900"},
+    "inversion time of another kind": {"InversionTime": "0"},
+    "echo planar": {"ScanningSequence": "EP", "SequenceVariant": "NONE"},
+    "gated": {"ScanOptions": "CG", "TriggerTime": "12"},
+    "gated without a time": {"ScanOptions": "CG"},
+    "empty where a value is due": {"ScanningSequence": "GR", "SequenceVariant": "", "TriggerTime": "0"},
+}
+CT_ONLY = {
+    "no voltage": {"KVP": "", "AcquisitionNumber": None, "GantryDetectorTilt": None, "ScanOptions": None},
+    "route of an unnamed agent": {"ContrastBolusRoute": "IV"},
+    "empty agent": {"ContrastBolusAgent": "", "ContrastBolusRoute": "IV"},
+    "axial and more": {"ImageType": ["ORIGINAL", "PRIMARY", "AXIAL", "CT_SOM5 SPI"], "FilterType": "BODY FILTER"},
+}
+CASES = [("MR", one) for one in (ANY | MR_ONLY).values()] + [("CT", one) for one in (ANY | CT_ONLY).values()]
+NAMES = [f"MR {name}" for name in ANY | MR_ONLY] + [f"CT {name}" for name in ANY | CT_ONLY]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_validator_finds_no_error_with_a_source(tmp_path, kind):
-    source = write_source(tmp_path / "source", **KINDS[kind])
-    written(tmp_path / "out", random_volume(3, (12, 10), unknown(3)), source)
+@pytest.mark.parametrize(("modality", "changes"), CASES, ids=NAMES)
+def test_a_validator_finds_no_error_with_a_source(tmp_path, modality, changes):
+    making = MAKINGS[modality]
+    source = write_source(tmp_path / "source", kind=making.kind, **changes)
+    written(making, tmp_path / "out", random_volume(3, (12, 10), unknown(3)), source)
     files = sorted((tmp_path / "out").rglob("*.dcm"))
     assert len(files) == 4
     assert {file.name: validator_errors(file) for file in files} == {file.name: [] for file in files}
@@ -313,10 +336,10 @@ def test_a_validator_finds_no_error_with_a_source(tmp_path, kind):
 @pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize("planes", ["nominal", "recorded", "recorded without a spacing"])
 @pytest.mark.parametrize("spread", [0.0, 3e-5, 2.0])
-def test_a_validator_finds_no_error_without_a_source(tmp_path, n, planes, spread):
+def test_a_validator_finds_no_error_without_a_source(making, tmp_path, n, planes, spread):
     between = float("nan") if planes.endswith("spacing") else 4.0
     recorded = tuple(Geometry(one.position, OBLIQUE, one.spacing, between) for one in map(source_plane, range(n)))
     volume = random_volume(n, (7, 9), recorded if planes != "nominal" else None, scale=spread)
-    written(tmp_path, volume)
+    written(making, tmp_path, volume)
     for file in tmp_path.rglob("*.dcm"):
         assert validator_errors(file) == []

@@ -4,16 +4,13 @@ import getpass
 import gzip
 import socket
 from pathlib import Path
-from types import SimpleNamespace
 
 import h5py
 import nibabel as nib
 import numpy as np
 import pydicom
 import pytest
-import torch
-from dicom_parts import MARKER, OBLIQUE, source_plane, validator_errors, write_source
-from ignite.engine import Engine
+from dicom_parts import MARKER, OBLIQUE, points, save, source_plane, validator_errors, write_source
 from tiny import names, write_slices
 
 from es_medical.data import SliceDataset
@@ -38,56 +35,11 @@ def slice_file(folder, planes=None, spacing=(float("nan"),) * 2, split=None):
     return path
 
 
-def save(folder, path, images, **options):
-    """Runs the handler over all slices at once: what it is given is `images` (N, H, W), the spread a tenth of them."""
-    handler = SaveReconstructions(folder, SliceDataset(path), **options)
-    both = torch.zeros(len(images), 2, *images.shape[1:])
-    both[:, 1] = torch.from_numpy(images)
-    result = SimpleNamespace(image=both, spread=both / 10, heldout=torch.zeros(len(images)))
-    engine = Engine(lambda engine, batch: result)
-    handler.attach(engine)
-    engine.run([{"index": torch.arange(len(images))}])
-
-
 def marked(index=2, row=4, column=7, size=SIZE):
     """Background and one bright voxel, (N, H, W)."""
     images = np.full((N, *size), 0.1, np.float32)
     images[index, row, column] = 1.0
     return images
-
-
-def nifti_point(path):
-    """RAS point of the brightest voxel."""
-    image = nib.load(path)
-    voxel = np.unravel_index(np.nanargmax(image.get_fdata()), image.shape)
-    return nib.affines.apply_affine(image.affine, voxel)
-
-
-def dicom_point(folder):
-    """LPS point of the brightest voxel, from the attributes alone."""
-    images = list(map(pydicom.dcmread, folder.iterdir()))
-    bright = max(images, key=lambda one: one.pixel_array.max())
-    row, column = np.unravel_index(bright.pixel_array.argmax(), bright.pixel_array.shape)
-    d_column, d_row = np.reshape(bright.ImageOrientationPatient, (2, 3)).astype(float)
-    position = np.array(bright.ImagePositionPatient, float)
-    return position + row * bright.PixelSpacing[0] * d_row + column * bright.PixelSpacing[1] * d_column
-
-
-def spread_point(path):
-    """LPS point of the brightest voxel of a parametric map."""
-    one = pydicom.dcmread(path)
-    frame, row, column = np.unravel_index(one.pixel_array.argmax(), one.pixel_array.shape)
-    shared = one.SharedFunctionalGroupsSequence[0]
-    d_column, d_row = np.reshape(shared.PlaneOrientationSequence[0].ImageOrientationPatient, (2, 3)).astype(float)
-    spacing = shared.PixelMeasuresSequence[0].PixelSpacing
-    position = one.PerFrameFunctionalGroupsSequence[frame].PlanePositionSequence[0].ImagePositionPatient
-    return np.array(position, float) + row * spacing[0] * d_row + column * spacing[1] * d_column
-
-
-def points(out, name="0123abcd"):
-    ras = [nifti_point(out / f"{name}_{kind}.nii.gz") for kind in ("reconstruction", "spread")]
-    lps = [dicom_point(out / "dicom" / name / "reconstruction"), spread_point(out / "dicom" / name / "spread" / "0001.dcm")]
-    return [*(point * (-1, -1, 1) for point in ras), *lps]
 
 
 FLIPPED = [source_plane(i) for i in reversed(range(N))]  # slice numbers run against the normal

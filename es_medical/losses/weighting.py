@@ -1,0 +1,74 @@
+"""Fixed linear weightings W of a measurement residual, for losses |W r|^2 in place of |r|^2."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from es_medical.losses.base import Weighting
+from es_medical.types import Measurement
+
+WEIGHTINGS = ("none", "ramp")
+
+
+class RampWeighting:
+    """Square root of the ramp filter along the detector: |W r|^2 = <r, R r>, with R = max(|f| / f_max, floor) / c.
+
+    A sinogram weighs an image frequency f by 1 / |f|, so |A e|^2 hardly sees fine structure: it is learnt last. By the
+    Fourier slice theorem A^T R A is near the identity for a ramp R, so |W A e|^2 counts the error e of an image as the
+    supervised loss does. The floor keeps R positive definite (condition number 1 / floor), and the constant in view.
+
+    W is applied to the masked residual, |W M r|^2, for any mask M. Whatever W is, that is a positive definite form of M r:
+
+    - Prediction: with zero-mean noise in y_2 that is independent of x_hat, E |W M2 (A x_hat - y_2)|^2
+      = E |W M2 A (x_hat - x)|^2 + E |W M2 epsilon|^2. Over all functions, the conditional mean of x minimises it for every W.
+    - R2R: the noise of input and target, epsilon + alpha omega and epsilon - omega / alpha, is independent, so the
+      same holds for the consistency term.
+    - The two constants are sigma^2 and (1 + 1 / alpha^2) sigma^2, times tr(M W^2 M) / m. R is circulant and c makes its
+      diagonal 1, so this trace is m for every mask: a residual of white noise costs what it costs without a weighting.
+
+    The Fourier transform is periodic, without zero padding: W is then symmetric and its diagonal exactly constant. That
+    ties the two ends of a view together, which changes the form, not its minimiser. In a split by views W commutes with M.
+    In splits by rays or bins, M2 has few neighbours to compare, R is nearly diagonal on them, and the weighting does little.
+    It changes what is learnt first, and what a network of limited capacity, or plain least squares with noise, ends with.
+
+    Args:
+        floor: smallest value of the ramp relative to its largest one, in (0, 1]; 1 gives W = I.
+
+    Raises:
+        ValueError: the floor is out of range.
+
+    >>> RampWeighting(floor=1.0)(torch.ones(1, 1, 1, 3)).flatten().tolist()
+    [1.0, 1.0, 1.0]
+    """
+
+    def __init__(self, floor: float = 0.05) -> None:
+        if not 0 < floor <= 1:
+            raise ValueError(f"floor must lie in (0, 1], got {floor}: with 0, W has a null space")
+        self.floor = floor
+
+    def __call__(self, residual: Measurement) -> Measurement:
+        """Return W r of sinograms (B, 1, views, detectors). Raises ValueError for another shape."""
+        if residual.ndim != 4 or residual.shape[1] != 1:
+            raise ValueError(f"the ramp weights sinograms (B, 1, views, detectors), got {tuple(residual.shape)}")
+        n = residual.shape[-1]
+        gain = power(n, self.floor, residual.device).sqrt().to(residual.dtype)
+        return torch.fft.irfft(torch.fft.rfft(residual) * gain, n=n)
+
+
+def power(n: int, floor: float, device: torch.device | str = "cpu") -> Float[Tensor, " half"]:
+    """Return R at the n//2 + 1 frequencies of the real Fourier transform, with mean 1 over all n frequencies.
+
+    >>> power(4, 0.05)
+    tensor([0.0976, 0.9756, 1.9512], dtype=torch.float64)
+    """
+    index = torch.arange(n // 2 + 1, device=device, dtype=torch.float64)
+    ramp = (index / max(n // 2, 1)).clamp(min=floor)
+    twice = (index > 0) & (2 * index < n)  # frequencies with a negative twin
+    return ramp / ((ramp * (1 + twice.double())).sum() / n)
+
+
+def build_weighting(name: str) -> Weighting | None:
+    """Make the weighting "none" (None) or "ramp". Raises ValueError for another name."""
+    if name not in WEIGHTINGS:
+        raise ValueError(f"unknown weighting {name!r}: choose one of {', '.join(WEIGHTINGS)}")
+    return RampWeighting() if name == "ramp" else None

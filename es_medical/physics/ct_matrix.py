@@ -1,0 +1,147 @@
+"""The system matrix of a CT scanner, built by astra-toolbox and kept on disk."""
+
+import hashlib
+import json
+import os
+import tempfile
+import warnings
+import zipfile
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from es_medical.physics.ct_geometry import FanBeam, Geometry, ParallelBeam, geometry_from_dict
+
+__all__ = ["FanBeam", "Geometry", "ParallelBeam", "cache_folder", "geometry_from_dict", "system_matrix"]
+
+FORMAT = 1
+"""Version of the files in the cache."""
+SMALLEST = 1e-6
+"""Least entry, in pixels."""
+BROKEN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+
+
+def system_matrix(geometry: Geometry) -> csr_array:
+    """Return the matrix (views detectors, H W) of a scanner, float32 with int32 indices, from the cache or else built.
+
+    Rows are rays, view by view; columns are pixels, row by row; entries are lengths in pixels. A file that is broken
+    is built anew, with a warning; without a folder to write to, every call builds.
+
+    Raises:
+        ImportError: astra-toolbox is not installed and the cache does not hold the matrix.
+    """
+    path = _path(geometry)
+    matrix = None if path is None else _read(path, geometry)
+    if matrix is None:
+        matrix = _build(geometry)
+        if path is not None:
+            _write(path, matrix)
+    return matrix
+
+
+def kernel(geometry: Geometry) -> str:
+    """Name astra's kernel that is the most accurate one for a geometry.
+
+    Against the exact bin averages of a Shepp-Logan phantom (256 x 256, 50 views) the relative error of a parallel beam is
+    0.7 % for "linear" (Joseph) and "strip" (areas) with bins of one pixel, where strip needs 1.3 times the entries, and
+    0.6 % and 0.4 % with bins of two pixels, which thin rays no longer fill. A fan beam has "line" (0.9 %) and "strip"
+    (0.8 %, bins of two pixels: 0.5 %).
+    """
+    if isinstance(geometry, FanBeam):
+        return "strip_fanflat"
+    return "linear" if geometry.pitch <= 1 else "strip"
+
+
+def cache_folder() -> Path | None:
+    """Return where matrices are kept: $ES_MEDICAL_CACHE, or es_medical in the user's cache folder; None without a home."""
+    given = os.environ.get("ES_MEDICAL_CACHE")
+    if given:
+        return Path(given)
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "es_medical"
+    except RuntimeError:  # no home
+        return None
+
+
+def _build(geometry: Geometry) -> csr_array:
+    astra = _astra()
+    height, width = geometry.size
+    volume = astra.create_vol_geom(height, width)
+    angles = np.deg2rad(geometry.angles)
+    if isinstance(geometry, FanBeam):
+        distances = (geometry.source_distance, geometry.detector_distance)
+        scanner = astra.create_proj_geom("fanflat", geometry.pitch, geometry.n_detectors, angles, *distances)
+    else:
+        scanner = astra.create_proj_geom("parallel", geometry.pitch, geometry.n_detectors, angles)
+    projector = astra.create_projector(kernel(geometry), scanner, volume)
+    handle = astra.projector.matrix(projector)
+    try:
+        matrix = csr_array(astra.matrix.get(handle)).astype(np.float32)
+    finally:
+        astra.matrix.delete(handle)
+        astra.projector.delete(projector)
+    matrix.sum_duplicates()  # sorts the columns of each row, too
+    matrix.data[matrix.data < SMALLEST] = 0  # what rounding leaves where ray and pixel only touch
+    matrix.eliminate_zeros()
+    return _narrow(matrix)
+
+
+def _narrow(matrix: csr_array) -> csr_array:
+    """Hold int32 indices, half the memory traffic of int64 ones, wherever they suffice."""
+    if max(matrix.nnz, *matrix.shape) < 2**31:
+        matrix.indices, matrix.indptr = matrix.indices.astype(np.int32), matrix.indptr.astype(np.int32)
+    return matrix
+
+
+def _astra() -> ModuleType:
+    try:
+        import astra
+    except ImportError as error:
+        raise ImportError("building a CT system matrix needs astra-toolbox: pip install astra-toolbox") from error
+    return astra
+
+
+def _path(geometry: Geometry) -> Path | None:
+    """File of a geometry: its name is a hash of everything that the matrix depends on."""
+    folder = cache_folder()
+    try:
+        astra = version("astra-toolbox")
+    except PackageNotFoundError:
+        astra = "none"
+    key = json.dumps([FORMAT, astra, kernel(geometry), geometry.to_dict()], sort_keys=True)
+    return folder and folder / f"ct_{hashlib.sha256(key.encode()).hexdigest()[:32]}.npz"
+
+
+def _read(path: Path, geometry: Geometry) -> csr_array | None:
+    """Read a matrix; None when there is none, or with a warning a broken one (zip files carry a checksum)."""
+    try:
+        with path.open("rb") as opened, np.load(opened) as file:
+            parts = file["data"], file["indices"], file["indptr"]
+        shape = (geometry.shape[0] * geometry.shape[1], geometry.size[0] * geometry.size[1])
+        matrix = csr_array(parts, shape=shape)
+        matrix.check_format(full_check=True)
+        return matrix
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except BROKEN as error:
+        warnings.warn(f"the CT system matrix in {path} can't be read ({error}): it is built anew", stacklevel=3)
+        return None
+
+
+def _write(path: Path, matrix: csr_array) -> None:
+    """Write to a name of its own, then rename: processes may build the same matrix at once."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=".partial_", suffix=".npz", dir=path.parent)
+    except OSError:  # a read-only folder: go on without the cache
+        return
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez(file, data=matrix.data, indices=matrix.indices, indptr=matrix.indptr)
+        os.replace(temporary, path)  # noqa: PTH105 - the atomic rename
+    except OSError:  # the disk is full
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,103 @@
+"""Operators A T_phi of a scanner whose views are turned by a few angles phi, one angle for each item of a batch."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import cast
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from es_medical.physics.base import Operator
+from es_medical.physics.ct_geometry import Geometry
+from es_medical.types import Image, Mask, Measurement
+
+
+class TurnedPhysics(Operator):
+    """A T_phi with its own angle for each item of a batch: sum_k A_k P_k, where P_k keeps the items of the k-th angle.
+
+    Every A_k takes the whole batch, with zeros for the items that are not its own: masks of each item stay where they are,
+    and no index has to be read back from a GPU. All A_k are linear with a common mask, so the sum is exact.
+
+    Args:
+        operators: A_k by k, with one mask.
+        turn: k of each item, on the CPU.
+    """
+
+    def __init__(self, operators: Mapping[int, Operator], turn: Int[Tensor, " n"]) -> None:
+        super().__init__(img_size=next(iter(operators.values())).img_size)
+        self.turn, self._held = turn, nn.ModuleDict({str(k): physics for k, physics in operators.items()})
+
+    @property
+    def operators(self) -> dict[int, Operator]:
+        """A_k by k."""
+        return {int(k): cast(Operator, physics) for k, physics in self._held.items()}
+
+    @property
+    def _first(self) -> Operator:
+        return next(iter(self.operators.values()))
+
+    @property
+    def mask(self) -> Mask:  # type: ignore[override]
+        """Indicator of measured entries, the same for every angle."""
+        return self._first.mask
+
+    @property
+    def geometry(self) -> Geometry:
+        """The scanner at the first angle; its views and detector are those of all. Raises AttributeError where A has none."""
+        return self._first.geometry
+
+    def A(self, x: Image) -> Measurement:
+        """A_k x of each item."""
+        return self._each(lambda physics, own: physics.A(own(x)))
+
+    def A_adjoint(self, y: Measurement) -> Image:
+        """A_k^T y of each item."""
+        return self._each(lambda physics, own: physics.A_adjoint(own(y)))
+
+    @property
+    def baseline(self) -> str:  # type: ignore[override]
+        """What `initial` is, the same for every angle."""
+        return self._first.baseline
+
+    def initial(self, y: Measurement) -> Image:
+        """Where networks start with A_k, item by item."""
+        return self._each(lambda physics, own: physics.initial(own(y)))
+
+    def A_dagger(self, y: Measurement) -> Image:
+        """A_k^dagger y of each item."""
+        return self._each(lambda physics, own: physics.A_dagger(own(y)))
+
+    def prox_l2(self, z: Image, y: Measurement, gamma: float | Tensor) -> Image:
+        """The proximal step of A_k at z, item by item."""
+        return self._each(lambda physics, own: physics.prox_l2(own(z), own(y), gamma))
+
+    def masked(self, m: Mask) -> "TurnedPhysics":
+        """M A_k of each item."""
+        return TurnedPhysics({k: physics.masked(m) for k, physics in self.operators.items()}, self.turn)
+
+    def _each(self, apply: Callable[[Operator, Callable[[Tensor], Tensor]], Tensor]) -> Tensor:
+        """Sum what each A_k makes of its own items, handed over as P_k."""
+        return torch.stack([apply(physics, partial(self._own, k)) for k, physics in self.operators.items()]).sum(0)
+
+    def _own(self, k: int, x: Tensor) -> Tensor:
+        """P_k x."""
+        own = (self.turn == k).to(x.device, non_blocking=True).view(-1, *[1] * (x.ndim - 1))
+        return torch.where(own, x, 0)
+
+
+def turn_items(physics: Operator, turn: Int[Tensor, " n"]) -> Operator:
+    """Return A T_phi with the k-th angle for each item; a plain `physics.turned(k)` when all k are the same.
+
+    Args:
+        physics: a scanner with `turned(k)`, see `es_medical.groups.Turnable`.
+        turn: k of each item, on the CPU.
+
+    Raises:
+        TypeError: the operator can't be turned.
+    """
+    turned = getattr(physics, "turned", None)
+    if turned is None:
+        raise TypeError(f"{type(physics).__name__} can't be turned: Rotations need an operator with turned(k), such as CT")
+    present = sorted(set(turn.tolist()))
+    return turned(present[0]) if len(present) == 1 else TurnedPhysics({k: turned(k) for k in present}, turn)

@@ -1,0 +1,76 @@
+import doctest
+import importlib
+import json
+import math
+
+import numpy as np
+import pytest
+
+from es_medical.physics.ct_geometry import FanBeam, ParallelBeam, geometry_from_dict
+
+PARALLEL = ParallelBeam((16, 20), n_views=5)
+FAN = FanBeam((16, 20), n_views=7, source_distance=40, detector_distance=20, pitch=1.5)
+
+
+@pytest.mark.parametrize("geometry", [PARALLEL, FAN, ParallelBeam((9, 9), (0.1, 1 / 3, 77.7), 11, 0.8)])
+def test_geometry_survives_json(geometry):
+    assert geometry_from_dict(json.loads(json.dumps(geometry.to_dict()))) == geometry
+
+
+def test_views_are_spread_evenly_without_the_last_end():
+    assert PARALLEL.angles == (0, 36, 72, 108, 144)
+    np.testing.assert_allclose(FAN.angles, 360 * np.arange(7) / 7)
+    assert ParallelBeam((8, 8), n_views=2, arc=90.0).angles == (0, 45)
+    assert PARALLEL.spacing == pytest.approx(36)
+
+
+@pytest.mark.parametrize("geometry", [PARALLEL, FAN])
+def test_default_detector_sees_the_corners_and_is_no_bin_larger(geometry):
+    assert geometry.field_of_view >= math.hypot(8, 10) - 1e-9
+    fewer = {**geometry.to_dict(), "n_detectors": geometry.n_detectors - 1}
+    assert geometry_from_dict(fewer).field_of_view < math.hypot(8, 10)
+
+
+def test_outermost_ray_of_a_fan_touches_the_field_of_view():
+    half = FAN.n_detectors * FAN.pitch / 2
+    source, end = np.array([0, -40.0]), np.array([half, 20.0])
+    along = (end - source) / np.linalg.norm(end - source)
+    assert abs(source[0] * along[1] - source[1] * along[0]) == pytest.approx(FAN.field_of_view)
+
+
+def test_turning_moves_every_view_back_and_nothing_else():
+    turned = FAN.turned(10.0)
+    np.testing.assert_allclose(turned.angles, np.array(FAN.angles) - 10)
+    assert turned.turned(-10.0).to_dict() == {**FAN.to_dict(), "angles": pytest.approx(FAN.angles)}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"geometry": "cone"}, "one of parallel, fan, got 'cone'"),
+        ({"size": [8, 8]}, "got None"),
+        ({"geometry": "parallel", "size": [8, 8], "n_view": 3}, "n_view"),
+        ({"geometry": "parallel", "size": [8, 8]}, "either angles or n_views"),
+        ({"geometry": "parallel", "size": [8, 8], "n_views": 3, "angles": [0.0]}, "either angles or n_views"),
+        ({"geometry": "parallel", "size": [8, 8], "n_views": 0}, "n_views must be positive, got 0"),
+        ({"geometry": "parallel", "size": [8, 0], "n_views": 3}, "width must be positive, got 0"),
+        ({"geometry": "parallel", "size": [8, 8, 8], "n_views": 3}, "height, width"),
+        ({"geometry": "parallel", "size": [8, 8], "angles": [math.nan]}, "finite"),
+        ({"geometry": "parallel", "size": [8, 8], "n_views": 3, "pitch": -1.0}, "pitch must be positive, got -1"),
+        ({"geometry": "fan", "size": [8, 8], "n_views": 3}, "source_distance"),
+        (
+            {"geometry": "fan", "size": [8, 8], "n_views": 3, "source_distance": 5, "detector_distance": 1},
+            "got 5 and 1 pixels",
+        ),
+    ],
+)
+def test_geometry_that_makes_no_sense_is_refused(values, message, unchecked):
+    with pytest.raises(ValueError, match=message):
+        geometry_from_dict(values)
+
+
+@pytest.mark.parametrize("name", ["ct", "ct_geometry", "fbp", "sparse"])
+def test_examples_in_docstrings_of_ct_are_true(name):
+    result = doctest.testmod(importlib.import_module(f"es_medical.physics.{name}"))
+    assert result.attempted > 0
+    assert result.failed == 0
