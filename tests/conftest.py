@@ -20,6 +20,14 @@ def unchecked() -> Iterator[None]:
     config.update("jaxtyping_disable", False)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def matrix_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """System matrices of the tests are kept for the session, and nowhere else."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ES_MEDICAL_CACHE", str(tmp_path_factory.mktemp("matrices")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Folder of the real images that some tests use when they are at hand."""

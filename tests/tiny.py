@@ -9,11 +9,13 @@ from monai.bundle import ConfigParser, ConfigWorkflow
 
 from es_medical.data import SliceHeader, SliceRecord, SliceWriter
 from es_medical.physics import MRI, MultiCoilMRI, gaussian_line_mask, measure
+from es_medical.physics.ct import CT
+from es_medical.physics.ct_geometry import ParallelBeam
 from es_medical.randomness import item_generator
 
 BUNDLES = Path(__file__).parents[1] / "bundles"
 CONFIGS = BUNDLES / "fastmri_synthetic" / "configs"
-ACCELERATION, CENTER, SIGMA = 2.0, 0.25, 0.01
+ACCELERATION, CENTER, SIGMA, VIEWS = 2.0, 0.25, 0.01, 6
 SPLITS = {"train": 4, "val": 2, "test": 3}
 LEVELS = (0.01, 0.03, 0.005)  # noise levels of the slices of recorded k-space
 DEAD = "http://127.0.0.1:9"
@@ -21,6 +23,7 @@ DEAD = "http://127.0.0.1:9"
 KNOBS: dict[str, Any] = {
     "acceleration": ACCELERATION,
     "center_fraction": CENTER,
+    "views": VIEWS,
     "sigma": SIGMA,
     "widths": [4, 8],
     "iterations": 1,
@@ -92,8 +95,40 @@ def write_slices(
     return path
 
 
+def write_sinograms(
+    path: Path,
+    size: tuple[int, int] = (16, 16),
+    splits: dict[str, int] = SPLITS,
+    with_image: bool = True,
+    views: int = VIEWS,
+    sigma: float = SIGMA,
+    seed: int = 0,
+) -> Path:
+    """A slice file of CT: discs of tissue with smooth texture in air, and what a parallel beam sees of them."""
+    scanner = CT(ParallelBeam(size, n_views=views))
+    order = [split for split, n in splits.items() for _ in range(n)]
+    images = disc(size) * (0.4 + 0.4 * smooth_images(len(order), size, seed)[:, :1])
+    generators = [item_generator(seed, str(i), "noise") for i in range(len(order))]
+    sinograms = measure(scanner, images, sigma, generators)
+    mask = torch.ones(views, dtype=torch.bool)
+    header = SliceHeader(sigma, mask, modality="CT", operator=scanner.geometry.to_dict())
+    with SliceWriter(path, header, size, with_image, sinogram=scanner.geometry.shape) as writer:
+        for i, (split, x, y) in enumerate(zip(order, images, sinograms, strict=True)):
+            image, own = x if with_image else None, {"slice": i % 2, "data_range": 1.0}
+            writer.append(SliceRecord(y, image, f"item{i}", f"{split}{i // 2}", split, 2000.0, -1000.0, **own))
+    return path
+
+
+def disc(size: tuple[int, int]) -> torch.Tensor:
+    """1 in the circle that touches the nearest edges of an image, 0 outside, (H, W)."""
+    rows, columns = (torch.arange(n) - (n - 1) / 2 for n in size)
+    return (torch.hypot(rows[:, None], columns) < min(size) / 2).float()
+
+
 def write_slices_for(bundle: str, path: Path, **options: Any) -> Path:
     """A slice file of the kind that a bundle is for."""
+    if bundle == "lidc_ct":
+        return write_sinograms(path, **options)
     kinds: dict[str, dict[str, Any]] = {"fastmri_real": {"coils": 3, "sigmas": LEVELS}}
     return write_slices(path, **(kinds.get(bundle, {}) | options))
 

@@ -73,7 +73,7 @@ def spread_map(values: npt.NDArray[np.float32], images: Sequence[Dataset], makin
             series_description=f"{making.label} spread",
         )
     spread.SharedFunctionalGroupsSequence[0].PixelMeasuresSequence = _measures(library, images[0])
-    for name in ("Laterality", "ImageLaterality", "ImageComments", "DeidentificationMethodCodeSequence"):
+    for name in ("BodyPartExamined", "Laterality", "ImageLaterality", "ImageComments", "DeidentificationMethodCodeSequence"):
         if name in images[0] and name not in spread:
             spread.add(copy.deepcopy(images[0][name]))
     return spread

@@ -58,7 +58,7 @@ MR_SCAN = (
     "ContrastBolusAgent",
     "SliceThickness",
 )
-# CT image module: what decides the Hounsfield units; not what made the pixels of the source (kernel, dose, source distances)
+# CT image module: what decides the Hounsfield units; not what made the pixels of the source (kernel, dose, beam geometry)
 CT_SCAN = (
     "ScanOptions",
     "KVP",
@@ -70,6 +70,9 @@ CT_SCAN = (
     "ContrastBolusAgent",
     "ContrastBolusRoute",
     "SliceThickness",
+    "LossyImageCompression",  # where the sinogram was simulated from these pixels, its loss is ours
+    "LossyImageCompressionRatio",
+    "LossyImageCompressionMethod",
 )
 # type 2: present, empty where unknown
 TYPE_2 = (
@@ -90,6 +93,19 @@ TYPE_2 = (
 )
 MR_TYPE_2 = (*TYPE_2, "ScanOptions", "MRAcquisitionType", "RepetitionTime", "EchoTime", "EchoTrainLength")
 CT_TYPE_2 = (*TYPE_2, "KVP")
+# body parts that have no side (PS3.16 annex L), where Laterality must not stand
+# fmt: off
+UNPAIRED = frozenset(
+    {
+        "ABDOMEN", "ABDOMENPELVIS", "AORTA", "BACK", "BLADDER", "BRAIN", "CHEST", "CHESTABDOMEN", "CHESTABDPELVIS",
+        "CIRCLEOFWILLIS", "COCCYX", "COLON", "CSPINE", "CTSPINE", "DUODENUM", "ESOPHAGUS", "FACE", "GALLBLADDER", "HEAD",
+        "HEADNECK", "HEART", "ILEUM", "JAW", "JEJUNUM", "LARYNX", "LIVER", "LSPINE", "LSSPINE", "MAXILLA", "MEDIASTINUM",
+        "MOUTH", "NECK", "NECKCHEST", "NECKCHESTABDOMEN", "NECKCHESTABDPELV", "NOSE", "PANCREAS", "PELVIS", "PENIS",
+        "PHARYNX", "PROSTATE", "RECTUM", "SCALP", "SKULL", "SPINE", "SPLEEN", "SSPINE", "STERNUM", "STOMACH", "THYMUS",
+        "THYROID", "TLSPINE", "TONGUE", "TRACHEA", "TSPINE", "URETHRA", "UTERUS", "VAGINA", "VULVA", "WHOLEBODY",
+    }
+)
+# fmt: on
 # scan options that ask for a trigger time
 GATING = frozenset({"CG", "PPG"})
 # values of ImageType of an image that plans a CT scan

@@ -138,7 +138,7 @@ class FanBeam(Geometry):
         detector_distance: from the centre of rotation to the detector, not negative.
 
     >>> FanBeam((256, 256), n_views=50, pitch=1.5, source_distance=512, detector_distance=256).shape
-    (50, 378)
+    (50, 388)
     """
 
     source_distance: float = field(kw_only=True)

@@ -57,7 +57,7 @@ def ramp(n: int, filter: Filter = "ramp") -> np.ndarray:
     It is the transform of the band-limited kernel 1/4, 0 (even), -1 / (pi k)^2 (odd), which has the right mean; n is even.
 
     >>> ramp(64).round(3)[[0, 1, 16, 32]]
-    array([0.003, 0.016, 0.25 , 0.497])
+    array([0.003, 0.015, 0.25 , 0.497])
     """
     if filter not in ("ramp", "hann"):
         raise ValueError(f"filter must be ramp or hann, got {filter!r}")

@@ -19,7 +19,7 @@ FILES = ["train.yaml", "demo.yaml", "evaluate.yaml", "multi_gpu_train.yaml", "in
 PLACES = ("/home", "/root", "/work", "/mnt", "/data/u", "C:\\")
 INFERENCE_ONLY = {"data_split", "mask_seed", "input_file", "failures", "weights", "dataset", "dataloader", "handlers"}
 INFERENCE_ONLY |= {"evaluator", "dicom", "source_dicom"}
-TRAINING_ONLY = {"step", "amp", "channels_last", "compiled"}  # kept with the weights, or of speed only
+TRAINING_ONLY = {"step", "amp", "channels_last", "compiled", "rotations"}  # kept with the weights, of speed, of the loss
 unhashed = pytest.mark.filterwarnings("ignore:No hash value provided:UserWarning")  # our own file, not downloaded
 
 

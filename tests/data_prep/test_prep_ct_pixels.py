@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 from ct_archives import IMPLICIT, ct, disc, with_pixels, write, write_bare
-from pydicom import Dataset
+from pydicom import Dataset, dcmread
 from pydicom.uid import ExplicitVRBigEndian, JPEG2000Lossless, JPEGLosslessSV1, JPEGLSLossless, RLELossless
 
 from data_prep.ct_elements import quiet_pydicom
@@ -246,3 +246,39 @@ def test_one_slice_in_nine_encodings_has_equal_hounsfield_units(shared_data, nam
     found = read(folder / f"cs_{name}.dcm").values
     inside = wanted > -1100
     assert np.abs(found - wanted)[inside].mean() <= LOSSY.get(name, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "lowest", "highest", "plugin"),
+    [
+        ("pl_TOSHIBA_pixrep0", -2048, 1717, "openjpeg"),  # signed stream, unsigned header
+        ("pydicom_J2K_pixelrep_mismatch", -2000, 1896, "openjpeg"),  # the other way round
+        ("pl_ELSCINT1_jp2_wrapped", -1000, 3095, "openjpeg"),
+        ("fod_padding_63536", -1000, 1376, "pydicom"),  # padding of -2000 written unsigned, else -3024
+        ("lungmask_no_modality", -2048, 1502, "pydicom"),
+        ("cerr_511x511", -1024, 3385, "pydicom"),
+    ],
+)
+def test_odd_files_have_the_range_of_ct(shared_data, name, lowest, highest, plugin):
+    pytest.importorskip(plugin)
+    values = read(shared_data / "ct_dicom_odd" / f"{name}.dcm").values
+    assert (values.min(), values.max()) == (lowest, highest)
+
+
+def test_unknown_transfer_syntax_is_refused(tmp_path):
+    data = ct()
+    data.file_meta.TransferSyntaxUID = "1.2.3.4"
+    data.save_as(tmp_path / "a.dcm", enforce_file_format=False, implicit_vr=False, little_endian=True)
+    with pytest.raises(PrepError, match="unknown to the standard"):
+        read(tmp_path / "a.dcm")
+
+
+def test_explicit_data_under_an_implicit_syntax_is_read(tmp_path):
+    data = ct(syntax=IMPLICIT)
+    path = write(data, tmp_path / "a.dcm")
+    head, explicit = path.read_bytes(), write(ct(), tmp_path / "b.dcm").read_bytes()
+    start = head.index(b"\x08\x00\x08\x00")
+    path.write_bytes(head[:start] + explicit[explicit.index(b"\x08\x00\x08\x00CS") :])
+    with quiet_pydicom():
+        assert dcmread(path, stop_before_pixels=True).file_meta.TransferSyntaxUID == IMPLICIT
+    np.testing.assert_array_equal(read(path).values, disc())

@@ -265,18 +265,42 @@ def test_a_second_run_replaces_the_whole_series(making, tmp_path):
     assert names(tmp_path / "volume") == {"reconstruction", "spread"}
 
 
-@pytest.mark.parametrize("name", ["M\u00fcller^J\u00f6rg", "\u5c71\u7530^\u592a\u90ce"])
-def test_names_beyond_ascii_survive(making, tmp_path, name):
-    source = write_source(tmp_path / "source", kind=making.kind, SpecificCharacterSet="ISO_IR 192", PatientName=name)
-    images, spread = written(making, tmp_path, random_volume(3, (12, 10), unknown(3)), source)
+GERMAN, JAPANESE = "M\u00fcller^J\u00f6rg", "\u5c71\u7530^\u592a\u90ce"
+
+
+@pytest.mark.parametrize(
+    ("characters", "name"),
+    [
+        ("ISO_IR 192", GERMAN),
+        ("ISO_IR 192", JAPANESE),
+        ("ISO_IR 100", GERMAN),
+        ("ISO 2022 IR 100", GERMAN),
+        (["", "ISO 2022 IR 87"], JAPANESE),
+        (["ISO 2022 IR 13", "ISO 2022 IR 87"], JAPANESE),
+        ("GB18030", JAPANESE),
+    ],
+)
+def test_names_beyond_ascii_survive(making, tmp_path, characters, name):
+    code = pydicom.Dataset()
+    code.CodeValue, code.CodingSchemeDesignator, code.CodeMeaning = "1", "99LOCAL", name
+    changes = {"SpecificCharacterSet": characters, "PatientName": name, "ProcedureCodeSequence": [code]}
+    source = write_source(tmp_path / "source", kind=making.kind, **changes)
+    images, spread = written(making, tmp_path / "out", random_volume(3, (12, 10), unknown(3)), source)
     assert {str(one.PatientName) for one in (*images, spread)} == {name}
+    assert {one.ProcedureCodeSequence[0].CodeMeaning for one in images} == {name}
+    for file in (tmp_path / "out").rglob("*.dcm"):
+        assert validator_errors(file) == []
 
 
-def test_broken_numbers_of_a_source_are_left_out_or_shortened(tmp_path, caplog):
+def test_broken_values_of_a_source_are_left_out_or_shortened(tmp_path, caplog):
     source = write_source(tmp_path / "source")
     for file in source.iterdir():
         one = pydicom.dcmread(file)
-        for tag, vr, value in ((0x00180080, "DS", "2500.000000000000001"), (0x00180091, "IS", "4.5")):
+        for tag, vr, value in (
+            (0x00180080, "DS", "2500.000000000000001"),
+            (0x00180091, "IS", "4.5"),
+            (0x00180015, "CS", "Left knee"),
+        ):
             one[tag] = pydicom.dataelem.RawDataElement(pydicom.tag.Tag(tag), vr, len(value), value.encode(), 0, True, True)
         one.save_as(file)
     with warnings.catch_warnings():
@@ -285,6 +309,7 @@ def test_broken_numbers_of_a_source_are_left_out_or_shortened(tmp_path, caplog):
     assert images[0].RepetitionTime == 2500
     assert images[0].EchoTrainLength is None
     assert "EchoTrainLength 4.5 is no valid number and is left out" in caplog.text
+    assert "BodyPartExamined Left knee is no valid code string and is left out" in caplog.text
     for file in (tmp_path / "out").rglob("*.dcm"):
         assert validator_errors(file) == []
 
@@ -301,6 +326,9 @@ ANY = {
     "contrast": {"ContrastBolusAgent": "GADO"},
     "no birth date": {"PatientBirthDate": "", "PatientSex": "", "AccessionNumber": None},
     "deidentified": {"PatientIdentityRemoved": "YES"},
+    "no side of an unpaired part": {"BodyPartExamined": "CHEST", "Laterality": None},
+    "empty side of an unpaired part": {"BodyPartExamined": "BRAIN", "Laterality": ""},
+    "no side of a paired part": {"Laterality": None},
     "side in the image": {"Laterality": None, "ImageLaterality": "R"},
     "no thickness": {"SliceThickness": ""},
     "no series number": {"SeriesNumber": None},
@@ -317,6 +345,11 @@ CT_ONLY = {
     "no voltage": {"KVP": "", "AcquisitionNumber": None, "GantryDetectorTilt": None, "ScanOptions": None},
     "route of an unnamed agent": {"ContrastBolusRoute": "IV"},
     "empty agent": {"ContrastBolusAgent": "", "ContrastBolusRoute": "IV"},
+    "lossy": {
+        "LossyImageCompression": "01",
+        "LossyImageCompressionRatio": "9.5",
+        "LossyImageCompressionMethod": "ISO_10918_1",
+    },
     "axial and more": {"ImageType": ["ORIGINAL", "PRIMARY", "AXIAL", "CT_SOM5 SPI"], "FilterType": "BODY FILTER"},
 }
 CASES = [("MR", one) for one in (ANY | MR_ONLY).values()] + [("CT", one) for one in (ANY | CT_ONLY).values()]

@@ -79,6 +79,7 @@ def test_attributes_of_a_ct_series(tmp_path, source):
         assert list(image.WindowCenterWidthExplanation) == ["WHOLE RANGE", "LUNG", "SOFT TISSUE"]
         np.testing.assert_array_equal(image.pixel_array, np.rint(expected))
         assert image.pixel_array.min() < -500
+        assert list(image.WindowWidth) == [2000, 1500, 400]
         for name in ("ScanningSequence", "RepetitionTime", "MRAcquisitionType"):
             assert name not in image
     units = spread.SharedFunctionalGroupsSequence[0].RealWorldValueMappingSequence[0].MeasurementUnitsCodeSequence[0]
@@ -90,6 +91,12 @@ def test_contrast_of_an_unnamed_agent_is_not_lost(tmp_path, changes):
     source = read_source(write_source(tmp_path / "source", kind=CT, **changes), CT)
     images, _ = written(tmp_path / "out", random_volume(3, (12, 10), (Geometry(),) * 3), source)
     assert {(image.ContrastBolusAgent, image.ContrastBolusRoute) for image in images} == {("", "IV")}
+
+
+def test_what_was_lossy_stays_called_lossy(tmp_path):
+    source = read_source(write_source(tmp_path / "source", kind=CT, LossyImageCompression="01"), CT)
+    images, _ = written(tmp_path / "out", random_volume(3, (12, 10), (Geometry(),) * 3), source)
+    assert {image.LossyImageCompression for image in images} == {"01"}
 
 
 @pytest.mark.parametrize(("wanted", "other"), [(CT, MR), (MR, CT)], ids=["MR for CT", "CT for MR"])

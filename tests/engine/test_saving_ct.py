@@ -21,10 +21,10 @@ NAME = "0123abcd"
 
 
 def slice_file(folder, planes=None, size=SIZE, by_ray=False, modality="CT"):
-    """Sinograms of one volume; every second view is measured, or one ray of each of them (`by_ray`)."""
+    """Sinograms of one volume; every second view is measured, or three rays of each of them (`by_ray`)."""
     mask = torch.arange(VIEWS) % 2 == 0
     if by_ray:
-        mask = mask[:, None] & (torch.arange(DETECTORS) == 3)
+        mask = mask[:, None] & (torch.arange(DETECTORS) % 5 == 3)
     header = SliceHeader(0.001, mask, 2.0, modality=modality, operator={"kind": "parallel"})
     path = folder / "slices.h5"
     with SliceWriter(path, header, size, with_image=False, sinogram=(VIEWS, DETECTORS)) as writer:
