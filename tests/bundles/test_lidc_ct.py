@@ -57,6 +57,14 @@ def trained(tmp_path_factory, data_file, workflow_uri):
     return folder
 
 
+@pytest.fixture(scope="module")
+def trained_by_rotations(tmp_path_factory, data_file, workflow_uri):
+    """As `trained`, with rotations by fractions of the view spacing."""
+    folder = tmp_path_factory.mktemp("rotated-ct")
+    train(folder, data_file, workflow_uri, "rotations.yaml")
+    return folder
+
+
 @pytest.fixture
 def built(data_file, tmp_path):
     """Initialises the training, nothing is run; returns what gives its parts."""
@@ -143,20 +151,20 @@ def test_everything_works_without_ground_truth(tmp_path, workflow_uri, client):
     assert ids == ["item6", "item7", "item8"]
 
 
-@pytest.mark.parametrize("overlays", [(), ("rotations.yaml",)])
-def test_resumed_training_ends_where_an_unbroken_one_does(tmp_path, data_file, workflow_uri, overlays):
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    train(whole, data_file, workflow_uri, *overlays)
+@pytest.mark.parametrize(("whole", "overlays"), [("trained", ()), ("trained_by_rotations", ("rotations.yaml",))])
+def test_resumed_training_ends_where_an_unbroken_one_does(tmp_path, data_file, workflow_uri, whole, overlays, request):
     for knobs in ({"epochs": 1}, {"epochs": 2, "resume": True}):
-        train(parts, data_file, workflow_uri, *overlays, **knobs)
-    unbroken, resumed = (torch.load(folder / "models" / "last.pt") for folder in (whole, parts))
+        train(tmp_path, data_file, workflow_uri, *overlays, **knobs)
+    folders = (request.getfixturevalue(whole), tmp_path)
+    unbroken, resumed = (torch.load(folder / "models" / "last.pt") for folder in folders)
     assert resumed["iteration"] == unbroken["iteration"] == 4
     torch.testing.assert_close(resumed["reconstructor"], unbroken["reconstructor"], rtol=0, atol=1e-6)
 
 
 def test_linear_reconstruction_is_called_fbp_wherever_it_is_shown(
-    tmp_path, data_file, workflow_uri, client, monkeypatch, capsys
+    tmp_path, data_file, workflow_uri, client, monkeypatch, capsys, caplog
 ):
+    caplog.set_level("INFO", "es_medical")
     shown = []
 
     def picture(*images, baseline_name, **options):
@@ -167,10 +175,11 @@ def test_linear_reconstruction_is_called_fbp_wherever_it_is_shown(
     monkeypatch.setattr(session, "picture", picture)
     done = train(tmp_path, data_file, workflow_uri, epochs=1)
     output = capsys.readouterr().out
-    assert "dB (FBP " in output  # the line of the epoch
+    (line,) = (message for message in caplog.messages if message.startswith("epoch 1/1"))
+    assert " dB (FBP " in line
     row = next(line for line in output.splitlines() if line.startswith("│ FBP"))  # the table
     assert "FBP" in runs(client, tmp_path.name)[0].data.tags["mlflow.note.content"]
-    assert "zero-filled" not in output
+    assert "zero-filled" not in output + caplog.text
     assert [name for name, _ in shown] == ["FBP"] * 3  # before and after the epoch, and of the test
     batch = next(iter(done.parser.get_parsed_content("test#dataloader")))
     fbp = done.parser.get_parsed_content("physics").fbp(batch["measurement"])
@@ -236,14 +245,16 @@ def test_turned_scanner_sees_what_the_scanner_sees_of_a_turned_image(built):
     assert not torch.allclose(half.A(x), physics.A(x), rtol=0, atol=1e-3)
 
 
-def test_weights_trained_with_rotations_are_used_without_them(tmp_path, data_file, workflow_uri, client):
-    train(tmp_path, data_file, workflow_uri, "rotations.yaml", epochs=1)
-    assert runs(client, tmp_path.name)[0].info.run_name == f"es-{VIEWS}views-rot4-seed0"
-    (with_overlay, _), (without, _) = reconstruct(tmp_path, data_file, "rotations.yaml"), reconstruct(tmp_path, data_file)
+def test_weights_trained_with_rotations_are_used_without_them(trained_by_rotations, data_file, client, tmp_path):
+    assert runs(client, trained_by_rotations.name)[0].info.run_name == f"es-{VIEWS}views-rot4-seed0"
+    out = str(tmp_path)
+    (with_overlay, _), (without, _) = (
+        reconstruct(trained_by_rotations, data_file, *files, output_dir=out) for files in (("rotations.yaml",), ())
+    )
     torch.testing.assert_close(with_overlay, without)
 
 
-@pytest.mark.parametrize("number", [0, 1.5])
+@pytest.mark.parametrize("number", [0, -1])
 def test_number_of_angles_that_is_none_is_refused(built, number):
     with pytest.raises(RuntimeError) as caught:
         built(rotations=number)("session")
@@ -286,7 +297,7 @@ def test_unknown_weighting_is_refused_with_the_names(built):
     assert "unknown weighting 'hann': choose one of none, ramp" in causes(caught.value)
 
 
-UNITS = {"views": lambda bins: (VIEWS, 1), "rays": lambda bins: (VIEWS, bins), "bins": lambda bins: (1, bins)}
+UNITS = {"views": (True, False), "rays": (True, True), "bins": (False, True)}  # whether M1 differs along views and bins
 
 
 @pytest.mark.parametrize("unit", UNITS)
@@ -294,10 +305,10 @@ def test_every_unit_is_split_trained_and_used(tmp_path, data_file, workflow_uri,
     get, network = built(split_unit=unit), Recorder()
     y, physics = next(iter(get("train#dataloader")))["measurement"], get("physics")
     get("loss")(network, y, physics, torch.Generator().manual_seed(0), sigma=torch.full((len(y),), SIGMA))
-    m1 = network.calls[0][1].mask
-    shape = UNITS[unit](physics.geometry.shape[1])
-    assert m1.shape == (len(y), 1, *shape)
-    assert m1.sum((1, 2, 3)).tolist() == [round(0.9 * shape[0] * shape[1])] * len(y)
+    m1 = network.calls[0][1].mask.expand(-1, 1, *physics.geometry.shape)
+    units = math.prod(n for n, differs in zip(physics.geometry.shape, UNITS[unit], strict=True) if differs)
+    assert (m1.sum((1, 2, 3)) * units / m1[0].numel()).round(decimals=3).tolist() == [round(0.9 * units)] * len(y)
+    assert [bool((m1 != m1.narrow(axis, 0, 1)).any()) for axis in (-2, -1)] == list(UNITS[unit])
     folder = tmp_path / "run"
     train(folder, data_file, workflow_uri, epochs=1, split_unit=unit)
     images, _ = reconstruct(folder, data_file, split_unit=unit)
@@ -332,10 +343,20 @@ def test_other_views_or_noise_than_those_of_the_file_are_refused(tmp_path, data_
 
 
 def test_open_knobs_take_any_file(tmp_path, workflow_uri):
-    other = write_sinograms(tmp_path / "other.h5", views=9, sigma=0.03)
+    other = write_sinograms(tmp_path / "other.h5", (24, 24), views=9, sigma=0.03)
     train(tmp_path, other, workflow_uri, epochs=1, views=None, sigma=None)
     images, _ = reconstruct(tmp_path, other, without=("views", "sigma"))
     assert len(images) == 9
+
+
+def test_another_scanner_of_as_many_views_is_warned_of_and_refused_to_go_on_with(trained, tmp_path, workflow_uri):
+    """The mask is the same: every view is measured."""
+    other = write_sinograms(tmp_path / "other.h5", (24, 24))
+    with pytest.warns(UserWarning, match="trained for another scanner than the data has: other n_detectors, size"):
+        reconstruct(trained, other, output_dir=str(tmp_path))
+    with pytest.raises(RuntimeError) as caught:
+        train(trained, other, workflow_uri, epochs=3, resume=True, experiment=tmp_path.name)
+    assert "is of a training for another scanner: other n_detectors, size" in causes(caught.value)
 
 
 @pytest.mark.parametrize("file", ["train.yaml", "inference.json"])
