@@ -28,6 +28,7 @@ class Labelled(NamedTuple):
     subject: str
     split: str
     number: int
+    volume: str
 
 
 @dataclass(frozen=True)
@@ -97,4 +98,5 @@ class Scanner:
                 position=place.position,
                 orientation=place.orientation,
                 slice_spacing=place.slice_spacing,
+                volume=one.volume,
             )

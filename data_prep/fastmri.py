@@ -85,8 +85,11 @@ class Options:
         """Refuse knobs of the other kind of measurements: `normalise` as it was given, None for not at all.
 
         Raises:
-            PrepError: a knob that would have no effect.
+            PrepError: a knob that would have no effect, or a number that is not finite.
         """
+        for name in ("acceleration", "sigma", "added_noise", "train", "test"):
+            if not math.isfinite(getattr(self, name) or 0):
+                raise PrepError(f"--{name.replace('_', '-')} {getattr(self, name)}: expected a finite number")
         real = {
             "--added-noise": self.added_noise > 0,
             "--virtual-coils": self.virtual_coils != Options.virtual_coils,

@@ -146,7 +146,10 @@ class FastMRIVolume:
 
     def kspace(self, index: int) -> NDArray[np.complexfloating]:
         """One slice, (H, W) or (coils, H, W), complex64; see `read_kspace`."""
-        return read_kspace(self._file, index).astype(np.complex64, copy=False)
+        k = read_kspace(self._file, index)
+        if k.dtype.itemsize > 8 and np.abs(k).max() > np.finfo(np.float32).max:
+            raise PrepError(f"kspace slice {index} has values up to {np.abs(k).max():g}, too large for single precision")
+        return k.astype(np.complex64, copy=False)
 
     def geometry(self, index: int) -> Geometry | None:
         """None: the layout holds no orientation."""
@@ -185,7 +188,7 @@ def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
     """A dataset of numbers."""
     data = file[name]
     if not isinstance(data, h5py.Dataset):
-        members = f" of {', '.join(sorted(data)) or 'nothing'}" if isinstance(data, h5py.Group) else ""
+        members = f" of {named(data)}" if isinstance(data, h5py.Group) else ""
         raise PrepError(f"{name} is a {type(data).__name__.lower()}{members}, expected a dataset of numbers")
     if data.dtype.names:
         complex_fields = "; HDF5 stores complex numbers as fields r, i" if name == "kspace" else ""
@@ -252,7 +255,8 @@ def _extremes(file: h5py.File, target: str, index: int, size: tuple[int, int]) -
 
 def _scalar(file: h5py.File, name: str) -> bytes | str:
     data = file.get(name)
-    value = data[()] if isinstance(data, h5py.Dataset) and data.shape == () else ""
+    value = data[()] if isinstance(data, h5py.Dataset) and data.size == 1 else ""
+    value = value.item() if isinstance(value, np.ndarray) else value
     return value if isinstance(value, bytes | str) else ""
 
 
@@ -287,8 +291,16 @@ def _check_kspace(file: h5py.File, coils: Coils) -> int:
     return int(shape[0])
 
 
+def named(file: h5py.File) -> str:
+    """What a file holds, by name where the name is one of the layouts: any other may be a patient's."""
+    usual = {"kspace", "mask", "ismrmrd_header", "dataset", *RECONSTRUCTIONS}
+    others = sum(name not in usual for name in file)
+    known = [name for name in sorted(file) if name in usual]
+    return ", ".join([*known, *([f"{others} other{'s' if others > 1 else ''}"] if others else [])]) or "nothing"
+
+
 def _without_kspace(file: h5py.File) -> str:
-    found = ", ".join(sorted(file)) or "nothing"
+    found = named(file)
     raw = isinstance(file.get("dataset"), h5py.Group) and "xml" in file["dataset"]
     return f"no dataset kspace (found: {found})" + (": an ISMRMRD raw file, give --measurements real" if raw else "")
 
@@ -299,7 +311,7 @@ def _target(file: h5py.File, wanted: Wanted) -> str:
         if key in file:
             return key
     if wanted.target != "auto":
-        raise PrepError(f"no dataset {keys[0]} (found: {', '.join(sorted(file))})")
+        raise PrepError(f"no dataset {keys[0]} (found: {named(file)})")
     if "mask" in file and not (_read(file, "mask") == 1).all():
         raise SkipError("undersampled (stored mask, no reconstruction): no ground truth to simulate measurements from")
     return COMPUTED[wanted.coils]

@@ -48,7 +48,7 @@ def open_ismrmrd(path: Path) -> Iterator[RawVolume]:
     with open_volume(path) as file:
         group = file.get(GROUP)
         if not isinstance(group, h5py.Group):
-            raise PrepError(f"not an ISMRMRD file: no group {GROUP} (found: {', '.join(sorted(file)) or 'nothing'})")
+            raise PrepError(f"not an ISMRMRD file: no group {GROUP} (found: {len(file)} others)")
         data = check_records(group.get("data"), f"{GROUP}/data", ", ".join(sorted(group)))
         xml, heads = _header(group), read_heads(data)
         yield IsmrmrdVolume(data, heads, xml)

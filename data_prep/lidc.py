@@ -277,7 +277,8 @@ class _Written:
         self.seen.add(key)
         self.counts[task.planned] += 1
         subject = self.pseudonyms.of("subject", series.patient)
-        self.batch.append(Labelled(part.prepared, key, subject, split, task.number))
+        volume = self.pseudonyms.of("volume", series.patient, series.slices[0].file.series)
+        self.batch.append(Labelled(part.prepared, key, subject, split, task.number, volume))
         if len(self.batch) == BATCH:
             self._flush()
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Status = Literal["done", "skipped", "failed"]
-RECIPE = 2  # raised when the same knobs come to mean another file, so that no stale one counts as up to date
+RECIPE = 3  # raised when the same knobs come to mean another file, so that no stale one counts as up to date
 SUFFIXES = {".h5", ".hdf5"}
 LISTED = 30  # rows of the table: a folder of a thousand stray files stays readable
 

@@ -113,7 +113,9 @@ def resampled_sigma(sigma: float, old_size: tuple[int, int], new_size: tuple[int
     return sigma * sqrt(prod(min(1.0, n / m) for n, m in zip(old_size, new_size, strict=True)))
 
 
-def noise_covariance(kspace: NDArray[np.complexfloating], window: Window | None = None) -> NDArray[np.complex128]:
+def noise_covariance(
+    kspace: NDArray[np.complexfloating], window: Window | None = None, per_coil: int = PER_COIL
+) -> NDArray[np.complex128]:
     """Covariance of the noise between coils, from the outermost samples: Psi = sum_s k_s k_s^H / (2 n).
 
     The noise of the real and of the imaginary parts has Re Psi as its covariance, each, so that Psi_cc = sigma_c^2.
@@ -122,6 +124,7 @@ def noise_covariance(kspace: NDArray[np.complexfloating], window: Window | None 
     Args:
         kspace: (C, H, W) complex, centred. Not modified.
         window: measured rows and columns; None: all.
+        per_coil: samples of each coil that are taken for every coil there is, at the least.
 
     Returns:
         (C, C) complex Hermitian.
@@ -129,7 +132,7 @@ def noise_covariance(kspace: NDArray[np.complexfloating], window: Window | None 
     Raises:
         PrepError: fewer than four samples per coil that are not zero in any coil.
     """
-    outer, _ = outermost(_inside(kspace, window), max(ENOUGH, PER_COIL * len(kspace)))
+    outer, _ = outermost(_inside(kspace, window), max(ENOUGH, per_coil * len(kspace)))
     samples = outer.reshape(len(outer), -1).astype(np.complex128)  # (C, n)
     samples = samples[:, (samples != 0).all(0)]
     coils, n = samples.shape

@@ -130,9 +130,12 @@ def _corners(x: NDArray, share: float) -> NDArray:
 
 
 def rayleigh_sigma(samples: NDArray) -> float:
-    """Sigma of samples (coils, ...): the median of each coil's without exact zeros, and the root mean square of the coils."""
-    medians = [np.median(m[m > 0]) if m.any() else 0.0 for m in np.abs(samples.reshape(len(samples), -1))]
-    return float(np.sqrt(np.mean(np.square(medians, dtype=np.float64)))) / RAYLEIGH_MEDIAN
+    """Sigma of samples (coils, ...): the median of each coil's without exact zeros, and the root mean square of the coils.
+
+    Coils without samples do not count.
+    """
+    medians = [np.median(m[m > 0]) for m in np.abs(samples.reshape(len(samples), -1)) if m.any()]
+    return float(np.sqrt(np.mean(np.square(medians or [0.0], dtype=np.float64)))) / RAYLEIGH_MEDIAN
 
 
 def _spiked(scaled: NDArray, n: float) -> bool:

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from data_prep.manifest import Pseudonyms
     from data_prep.volume import RawVolume
 
+PER_COIL = (256, 128, 64)  # samples for each coil of a covariance: fewer where signal reaches far out
+UPPER_BOUND = "noise level of undersampled k-space is that of its edge, an upper bound: give --sigma if you know it"
+PURE = 1.05  # level of these samples over that of the noise, above which they hold signal
+
 
 class Slice(NamedTuple):
     """One slice on its recorded grid, after whitening.
@@ -145,7 +149,9 @@ class Recording:
         if self.sigma is not None:
             return Slice(k, self.sigma, tuple(notes))
         estimate = estimate_sigma(k, extent)
-        return Slice(k, estimate.sigma, (*notes, *([estimate.note] if estimate.note else [])))
+        undersampled = raw.mask is not None and not bool(raw.mask[extent.columns.start : extent.columns.stop].all())
+        note = estimate.note or (UPPER_BOUND if undersampled else "")
+        return Slice(k, estimate.sigma, (*notes, *([note] if note else [])))
 
     def _on_grid(self, one: Slice) -> OnGrid:
         sigma = resampled_sigma(one.sigma, one.kspace.shape[-2:], self.size)
@@ -188,6 +194,7 @@ class Recording:
             position=place.position,
             orientation=place.orientation,
             slice_spacing=place.slice_spacing,
+            volume=pseudonyms.of("volume", volume.digest),
         )
 
     def scale(self, kspace: NDArray[np.complexfloating]) -> float:
@@ -198,9 +205,10 @@ class Recording:
         """
         rows = torch.fft.ifft(torch.from_numpy(kspace[..., self.acs]), dim=-2, norm="ortho")  # (..., H, central columns)
         low = torch.fft.ifft(rows, n=self.size[1], dim=-1, norm="ortho")  # shifts of k-space are phases here
-        value = float((torch.linalg.vector_norm(low, dim=0) if self.coils else low.abs()).max())
-        if not value > 0:
-            raise PrepError("the central lines of a slice are zero: there is nothing to normalise by")
+        level = low.abs().double()  # squares of single precision would under- or overflow
+        value = float((torch.linalg.vector_norm(level, dim=0) if self.coils else level).max())
+        if not 0 < value < math.inf:
+            raise PrepError(f"the image of the central lines has the maximum {value:g}: there is nothing to normalise by")
         return value
 
     def _target(self, grid: OnGrid) -> NDArray:
@@ -213,9 +221,12 @@ def _covariance(k: NDArray[np.complexfloating], raw: RawVolume, extent: Extent) 
     """Covariance of the coils' noise: of a noise scan, else from the edge of k-space where that holds nothing but noise."""
     if raw.noise_covariance is not None:
         return raw.noise_covariance
-    if not estimate_sigma(k, extent).reliable:
-        raise PrepError("no noise scan, and the edge of k-space does not show the noise alone")
-    return noise_covariance(k, extent)
+    estimate = estimate_sigma(k, extent)
+    for per_coil in PER_COIL if estimate.reliable else ():
+        covariance = noise_covariance(k, extent, per_coil)
+        if math.sqrt(np.trace(covariance).real / len(k)) <= PURE * estimate.sigma:
+            return covariance
+    raise PrepError("no noise scan, and the edge of k-space does not show the noise alone")
 
 
 def _channels(x: NDArray) -> Tensor:

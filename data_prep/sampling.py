@@ -70,7 +70,8 @@ def measured_extent(k: NDArray, limits: tuple[int, int] | None, mask: NDArray | 
 
     Without a mask, or with one that leaves nothing out, no row or column between the first and the last measured one may be
     empty. Empty edges were not measured, whatever the header says; more of them than a quarter of the side that its limits
-    do not explain are an undersampled scan. With a mask, its lines must hold samples and the others none.
+    do not explain are an undersampled scan. With a mask, its lines must hold samples and the others none; lines without
+    samples at the edges are padding, whatever the mask says.
 
     Args:
         k: k-space, (H, W) or (coils, H, W).
@@ -89,14 +90,14 @@ def measured_extent(k: NDArray, limits: tuple[int, int] | None, mask: NDArray | 
     filled = (k != 0).reshape(-1, *k.shape[-2:]).any(0)  # (H, W)
     if not filled.any():
         raise PrepError(f"kspace slice {index} is zero everywhere")
-    width = filled.shape[1]
-    start, stop = limits or (0, width)
-    if mask is not None and not bool(np.all(mask[start:stop])):
-        return _masked_extent(filled, limits, np.asarray(mask, bool), index)
-    rows, columns = _occupied(filled.any(1), None, "rows", index), _occupied(filled.any(0), limits, "columns", index)
-    inside = filled[rows.start : rows.stop, columns.start : columns.stop]
-    _check_filled(inside, index)
-    return Extent(rows, columns)
+    if mask is not None:
+        acquired, columns = np.asarray(mask, bool), np.asarray(filled.any(0))
+        believed = _believed(limits, columns, acquired)
+        if not bool(acquired[believed.start : believed.stop].all()) or bool((columns & ~acquired).any()):
+            return _masked_extent(filled, believed, acquired, index)
+    extent = Extent(_occupied(filled.any(1), None, "rows", index), _occupied(filled.any(0), limits, "columns", index))
+    _check_filled(filled[extent.rows.start : extent.rows.stop, extent.columns.start : extent.columns.stop], index)
+    return extent
 
 
 def _occupied(filled: NDArray, limits: tuple[int, int] | None, axis: str, index: int) -> Span:
@@ -114,14 +115,31 @@ def _occupied(filled: NDArray, limits: tuple[int, int] | None, axis: str, index:
     return Span(start, stop)
 
 
-def _masked_extent(filled: NDArray, limits: tuple[int, int] | None, mask: NDArray, index: int) -> Extent:
-    rows, columns, lines = np.flatnonzero(filled.any(1)), np.asarray(filled.any(0)), np.flatnonzero(mask)
-    if not mask.any() or bool((columns & ~mask).any()) or not bool(columns[mask].any()):
+def _believed(limits: tuple[int, int] | None, columns: NDArray, mask: NDArray) -> Span:
+    """The limits within k-space, where they hold every column with samples; otherwise what the mask alone says.
+
+    A mask of neighbouring lines that leaves out up to a quarter of the side at its edges tells of padding, any other of lines
+    that could have been measured.
+    """
+    if limits is not None and not bool(columns[: limits[0]].any() or columns[max(limits[1], 0) :].any()):
+        return Span(limits[0], min(limits[1], len(mask)))
+    lines, width = np.flatnonzero(mask), len(mask)
+    together = len(lines) > 0 and lines[-1] + 1 - lines[0] == len(lines)
+    return Span(int(lines[0]), int(lines[-1]) + 1) if together and width - len(lines) <= TOLERATED * width else Span(0, width)
+
+
+def _masked_extent(filled: NDArray, limits: Span, mask: NDArray, index: int) -> Extent:
+    rows, columns = np.flatnonzero(filled.any(1)), np.asarray(filled.any(0))
+    lines, empty = np.flatnonzero(columns), np.flatnonzero(mask & ~columns)
+    inside = int(((empty > lines[0]) & (empty < lines[-1])).sum())
+    if bool((columns & ~mask).any()) or inside:
         raise PrepError(
             f"the stored mask does not fit slice {index}: {int((columns & ~mask).sum())} columns that it leaves out hold "
-            f"samples, {int((mask & ~columns).sum())} of its {int(mask.sum())} columns are empty"
+            f"samples, {inside} of its {int(mask.sum())} columns are empty between others"
         )
-    return Extent(Span(int(rows[0]), int(rows[-1]) + 1), Span(*limits) if limits else Span(int(lines[0]), int(lines[-1]) + 1))
+    start = max([limits.start, *(empty[empty < lines[0]] + 1).tolist()])
+    stop = min([limits.stop, *empty[empty > lines[-1]].tolist()])
+    return Extent(Span(int(rows[0]), int(rows[-1]) + 1), Span(start, stop))
 
 
 def _check_filled(inside: NDArray, index: int) -> None:

@@ -60,4 +60,5 @@ class Simulation:
                 x = crop_or_pad(read_target(file, volume.target, i, volume.size), self.size)
                 key = pseudonyms.of("slice", volume.digest, i)
                 place = Geometry(spacing=volume.spacing)
-                yield self.acquisition.record(x, volume.range, self.by, key, subject, split, place, i), ()
+                record = self.acquisition.record(x, volume.range, self.by, key, subject, split, place, i)
+                yield record._replace(volume=pseudonyms.of("volume", volume.digest)), ()

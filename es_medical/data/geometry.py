@@ -28,6 +28,7 @@ class Geometry:
         spacing: distance of neighbouring rows and of neighbouring columns in mm: PixelSpacing.
         slice_spacing: distance of the centres of neighbouring slices in mm.
         assumed: the orientation is an assumption (`nominal`), not what a scanner recorded.
+        unscaled: some spacing is an assumption as well.
     """
 
     position: Vector = (NAN, NAN, NAN)
@@ -35,6 +36,7 @@ class Geometry:
     spacing: tuple[float, float] = (NAN, NAN)
     slice_spacing: float = NAN
     assumed: bool = False
+    unscaled: bool = False
 
     def __post_init__(self) -> None:
         for name, length in (("position", 3), ("orientation", 6), ("spacing", 2)):
@@ -70,9 +72,11 @@ class Geometry:
         >>> Geometry.nominal((4, 6), (2.0, 1.0), 5.0, index=3).position
         (-3.0, -4.0, 15.0)
         """
-        rows, columns, between = (1.0 if np.isnan(value) else float(value) for value in (*spacing, slice_spacing))
+        given = (*spacing, slice_spacing)
+        rows, columns, between = (1.0 if np.isnan(value) else float(value) for value in given)
         position = (-columns * (size[1] // 2), -rows * (size[0] // 2), between * index)
-        return cls(position, AXIAL_SUPINE, (rows, columns), between, assumed=True)
+        unscaled = bool(np.isnan(given).any())
+        return cls(position, AXIAL_SUPINE, (rows, columns), between, assumed=True, unscaled=unscaled)
 
     @property
     def known(self) -> bool:

@@ -97,6 +97,7 @@ class SliceRecord(NamedTuple):
         position: of the centre of pixel [0, 0], mm in DICOM's patient coordinates (LPS); NaN where unknown.
         orientation: directions of increasing column and row index, as DICOM's ImageOrientationPatient; NaN where unknown.
         slice_spacing: distance of neighbouring slices in mm, NaN where unknown.
+        volume: salted hash of the slice's volume, "" where unknown: then the volumes of a subject are told by their indices.
     """
 
     measurement: Tensor
@@ -115,6 +116,7 @@ class SliceRecord(NamedTuple):
     position: tuple[float, float, float] = (NAN, NAN, NAN)
     orientation: tuple[float, float, float, float, float, float] = (NAN,) * 6
     slice_spacing: float = NAN
+    volume: str = ""
 
 
 def open_slices(path: str | Path) -> h5py.File:

@@ -153,6 +153,7 @@ class SliceWriter:
         values = {
             "id": record.id,
             "subject": record.subject,
+            "volume": record.volume,
             "split": record.split,
             "scale": (record.scale, record.offset),
             "spacing": record.spacing,
@@ -179,8 +180,12 @@ class SliceWriter:
         _sync(self.path.parent)
 
     def _discard(self) -> None:
-        self._file.close()
-        self.temporary.unlink(missing_ok=True)
+        try:
+            self._file.close()
+        except (OSError, RuntimeError):  # a full disk: HDF5 cannot even flush; the first error is the one to tell
+            pass
+        finally:
+            self.temporary.unlink(missing_ok=True)
 
 
 def _sync(path: Path) -> None:
@@ -206,6 +211,7 @@ def _columns(shapes: Shapes, with_image: bool, coils: int) -> dict[str, tuple[tu
         "measurement": (shapes.measurement, np.float32),
         "id": ((), text),
         "subject": ((), text),
+        "volume": ((), text),
         "split": ((), text),
         "scale": ((2,), np.float64),
         "spacing": ((2,), np.float32),

@@ -44,7 +44,7 @@ class DicomWriter:
         """
         if self.source is None:
             return volume
-        return replace(volume, geometries=self.source.matched(volume.geometries, volume.size)[1])
+        return replace(volume, geometries=self.source.matched(volume.geometries, volume.size, volume.indices.tolist())[1])
 
     def write(self, volume: Volume) -> None:
         """Writes both series, each folder whole or not at all; slices that hold NaN everywhere are left out.
@@ -55,7 +55,9 @@ class DicomWriter:
         Raises:
             ValueError: the volume does not fit the source, no slice holds numbers, or some pixels of a slice don't.
         """
-        sources, planes = self.source.matched(volume.geometries, volume.size) if self.source else (None, volume.geometries)
+        sources, planes = None, volume.geometries
+        if self.source is not None:
+            sources, planes = self.source.matched(volume.geometries, volume.size, volume.indices.tolist())
         rows = _ordered(planes, _present(volume))
         chosen = [sources[i] for i in rows] if sources else None
         headers = self._headers(volume, chosen, len(rows))

@@ -21,6 +21,7 @@ Floats = npt.NDArray[np.float32]
 
 MAKER, MODEL = "es_medical developers", "es_medical"
 NOMINAL = "Position and orientation are nominal (axial, supine, head first): the source of the pixels does not state them."
+UNSCALED = " So are spacings of 1 mm: do not measure lengths."
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def _place(image: Dataset, plane: Geometry) -> None:
         image.SpacingBetweenSlices = decimal_string(plane.slice_spacing)
     image.SliceLocation = decimal_string(float(plane.normal @ plane.position))
     if plane.assumed:
-        image.ImageComments = NOMINAL
+        image.ImageComments = NOMINAL + UNSCALED * plane.unscaled
 
 
 def _pixels(image: Dataset, values: Floats, used: Scaling, rescale_type: str) -> None:

@@ -35,7 +35,9 @@ class SourceSeries:
     planes: tuple[Geometry, ...]
     size: Size
 
-    def matched(self, wanted: Sequence[Geometry], size: Size) -> tuple[tuple[Dataset, ...], tuple[Geometry, ...]]:
+    def matched(
+        self, wanted: Sequence[Geometry], size: Size, numbers: Sequence[int] | None = None
+    ) -> tuple[tuple[Dataset, ...], tuple[Geometry, ...]]:
         """The source slice and the plane of each slice of a volume.
 
         The volume's pixels are the source's after a crop or padding about index n//2 (equal pixel spacing), after a
@@ -46,21 +48,23 @@ class SourceSeries:
         Args:
             wanted: the volume's own planes, in the order of its slices' numbers; NaN where unknown.
             size: the volume's rows and columns.
+            numbers: number of each slice in the volume, ascending, with gaps where blank ones were left out; None for no gaps.
 
         Raises:
             ValueError: another number of slices, another field of view, or positions that disagree.
         """
-        known, missing = all(plane.known for plane in wanted), len(self.slices) - len(wanted)
-        if missing < 0 or (missing and not known):
+        known, n = all(plane.known for plane in wanted), len(self.slices)
+        rows = list(range(len(wanted))) if numbers is None else [int(number) for number in numbers]
+        first = 0 if rows[-1] + 1 == n else rows[0]  # of some slices of a scan, the source may hold no others
+        span = rows[-1] - first + 1
+        if (known and len(wanted) > n) or (not known and span != n):
             raise ValueError(
-                f"the source DICOM series has {len(self.slices)} slices, the volume {len(wanted)}: expected as many"
+                f"the source DICOM series has {n} slices, the volume {len(wanted) if known else span}: expected as many"
                 + ("" if known else " where the positions of the volume's slices are unknown")
             )
         planes = tuple(self._on_grid(plane, wanted[0].spacing, size) for plane in self.planes)
-        if not known:
-            return self.slices, planes
-        order = [_nearest(plane, planes, size) for plane in wanted]
-        if missing:
+        order = [_nearest(plane, planes, size) for plane in wanted] if known else [row - first for row in rows]
+        if known and len(wanted) < n:
             _check_heights(wanted, [planes[i] for i in order])
         if len(set(order)) != len(order):
             raise ValueError("two slices of the volume are nearest to one source slice: is this the source of the volume?")

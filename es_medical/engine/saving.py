@@ -98,8 +98,9 @@ class SaveReconstructions:
             chosen = _by_volume(columns)
             if len(chosen) > 1:
                 raise ValueError(f"source_dicom is one series, the slices are of {len(chosen)} volumes: expected those of one")
-            recorded = _recorded(columns, next(iter(chosen.values())))
-            source.matched(recorded, header.size)
+            rows = next(iter(chosen.values()))
+            recorded = _recorded(columns, rows)
+            source.matched(recorded, header.size, columns["slice"][rows].tolist())
             if not all(plane.known for plane in recorded):
                 logger.warning("slice positions are unknown: slice 0 is taken for the first source slice along the normal")
         return writer
@@ -163,8 +164,9 @@ class SaveReconstructions:
             image = nib.Nifti1Image(array.transpose(2, 1, 0), affine)
             image.header.set_xyzt_units("mm")
             unit = UNITS.get(self.dataset.header.modality, "")
-            assumed = ", nominal orientation" if placed.nominal else ""
-            image.header["descrip"] = f"es_medical {name}{unit}, research only{assumed}"  # 79 characters at most
+            unscaled = " and spacing" * any(plane.unscaled for plane in placed.geometries)
+            assumed = f", nominal orientation{unscaled}" if placed.nominal else ""
+            image.header["descrip"] = f"es_medical {name}{unit}, research only{assumed}"[:79]
             if not placed.nominal:
                 image.set_sform(affine, code="scanner")
             with whole_or_not(self.folder / f"{volume.name}_{name}.nii.gz") as temporary:
@@ -180,6 +182,7 @@ def _columns(path: str, rows: npt.NDArray[np.int64]) -> dict[str, Any]:
     """What the slice file says of its rows; NaN for what an older file does not hold."""
     with h5py.File(path, "r") as file:
         columns = {name: file[name][()][rows] for name in ("id", "subject", "slice", "scale")}
+        columns["volume"] = file["volume"][()][rows] if "volume" in file else np.full(len(rows), b"")
         for name, shape in GEOMETRY.items():
             columns[name] = file[name][()][rows] if name in file else np.full((len(rows), *shape), np.nan)
     return columns
@@ -187,7 +190,8 @@ def _columns(path: str, rows: npt.NDArray[np.int64]) -> dict[str, Any]:
 
 def _by_volume(columns: dict[str, Any]) -> dict[str, npt.NDArray[np.int64]]:
     """Name of each volume -> its rows, in the order of the slice numbers."""
-    names = np.array(volume_names([one.decode() for one in columns["subject"]], columns["slice"].tolist()))
+    subjects, volumes = ([one.decode() for one in columns[name]] for name in ("subject", "volume"))
+    names = np.array(volumes if all(volumes) else volume_names(subjects, columns["slice"].tolist()))
     chosen = {str(name): np.flatnonzero(names == name) for name in sorted(set(names))}
     return {name: rows[np.argsort(columns["slice"][rows], kind="stable")] for name, rows in chosen.items()}
 

@@ -1,6 +1,7 @@
 """The bundle lidc_ct trains, evaluates and reconstructs on sparse-view sinograms: methods, splits, weighting, rotations."""
 
 import math
+import shutil
 
 import h5py
 import pytest
@@ -138,7 +139,7 @@ def test_inference_is_the_same_for_every_batch_size(trained, data_file, tmp_path
     out = str(tmp_path / "out")
     first, *others = (reconstruct(trained, data_file, output_dir=out, batch_size=n)[0] for n in (1, 2, 9))
     for other in others:
-        torch.testing.assert_close(first, other, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(first, other, rtol=1e-4, atol=1e-5)
 
 
 def test_everything_works_without_ground_truth(tmp_path, workflow_uri, client):
@@ -232,17 +233,12 @@ def test_without_rotations_the_scanner_stays_as_it_is(built):
         get("physics").turned(1)
 
 
-def test_turned_scanner_sees_what_the_scanner_sees_of_a_turned_image(built):
-    """By 180 / 6 degrees and 3 of them D4 has an image: turned by 90 degrees, the matrices must agree with it."""
+def test_turned_scanners_have_the_views_between_those_of_the_scanner(built):
     get = built(rotations=2)
-    physics, group = get("physics"), get("group")
-    x = next(iter(get("test#dataloader")))["image"]
-    quarter = physics.turned_by(90.0).A(x)
-    images = [physics.A(group.apply(x, g.expand(len(x)))) for g in group.elements()]
-    assert min(float((quarter - one).norm() / quarter.norm()) for one in images) < 1e-5
+    physics, x = get("physics"), next(iter(get("test#dataloader")))["image"]
     half = physics.turned(1)
     assert half.geometry.angles == tuple(angle - SPACING / 2 for angle in physics.geometry.angles)
-    assert not torch.allclose(half.A(x), physics.A(x), rtol=0, atol=1e-3)
+    assert float((half.A(x) - physics.A(x)).norm() / physics.A(x).norm()) > 0.01
 
 
 def test_weights_trained_with_rotations_are_used_without_them(trained_by_rotations, data_file, client, tmp_path):
@@ -325,7 +321,8 @@ def test_unit_of_kspace_is_refused_with_those_of_sinograms(tmp_path, data_file, 
 
 
 @pytest.mark.parametrize(
-    ("overlay", "options"), [("train.yaml", lidc.Options()), ("paper_loss.yaml", lidc.Options()), ("demo.yaml", demo_ct.Options())]
+    ("overlay", "options"),
+    [("train.yaml", lidc.Options()), ("paper_loss.yaml", lidc.Options()), ("demo.yaml", demo_ct.Options())],
 )
 def test_configuration_asks_for_what_the_command_makes_by_default(overlay, options):
     merged = load("train.yaml") | load(overlay)
@@ -354,8 +351,9 @@ def test_another_scanner_of_as_many_views_is_warned_of_and_refused_to_go_on_with
     other = write_sinograms(tmp_path / "other.h5", (24, 24))
     with pytest.warns(UserWarning, match="trained for another scanner than the data has: other n_detectors, size"):
         reconstruct(trained, other, output_dir=str(tmp_path))
+    shutil.copytree(trained / "models", tmp_path / "models")
     with pytest.raises(RuntimeError) as caught:
-        train(trained, other, workflow_uri, epochs=3, resume=True, experiment=tmp_path.name)
+        train(tmp_path, other, workflow_uri, epochs=3, resume=True)
     assert "is of a training for another scanner: other n_detectors, size" in causes(caught.value)
 
 

@@ -155,6 +155,28 @@ def test_exception_leaves_the_older_file_and_no_temporary_one(slice_file):
     assert [path.name for path in slice_file.parent.iterdir()] == ["slices.h5"]
 
 
+def test_full_disk_leaves_no_temporary_file_and_its_own_error(tmp_path, monkeypatch):
+    """HDF5 cannot even close a file that it cannot flush."""
+
+    def full(writer):
+        close = writer._file.close
+
+        def closed():
+            close()
+            raise RuntimeError("can't decrement id ref count")
+
+        monkeypatch.setattr(writer._file, "close", closed)
+        raise OSError(28, "No space left on device")
+
+    def write():
+        with SliceWriter(tmp_path / "a.h5", make_header(), SIZE) as writer:
+            full(writer)
+
+    with pytest.raises(OSError, match="No space left"):
+        write()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_empty_file_is_an_error(tmp_path):
     def empty():
         with SliceWriter(tmp_path / "empty.h5", make_header(), SIZE):

@@ -9,7 +9,7 @@ import nibabel as nib
 import numpy as np
 import pydicom
 import pytest
-from ct_archives import ct, disc, uid, write, write_patients, write_series
+from ct_archives import ct, disc, uid, write, write_patients
 from tiny import causes, database, execute, names, workflow, write_sinograms, write_slices
 
 from data_prep.inference import ct_file, raise_failures

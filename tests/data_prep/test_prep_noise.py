@@ -218,6 +218,21 @@ def relative_error(a, b):
     return np.linalg.norm(a - b) / np.linalg.norm(b)
 
 
+def test_coil_without_samples_does_not_lower_the_level():
+    k = white((4, 128, 64))
+    alive = estimate_sigma(k[:2]).sigma
+    k[2:] = 0
+    assert estimate_sigma(k).sigma == pytest.approx(alive, rel=0.02)
+
+
+def test_covariance_from_fewer_samples_looks_at_the_outermost_alone():
+    k = white((4, 128, 128))
+    k[:, 16:112, 16:112] += 2 * white((96, 96), 1)  # signal that all coils share
+    few, many = (np.trace(noise_covariance(k, None, n)).real / 4 for n in (64, 1024))
+    assert few == pytest.approx(1, rel=0.1)
+    assert many > 1.5
+
+
 def test_covariance_of_known_noise_is_found():
     A = mixing(4)
     k = np.tensordot(A, white((4, 256, 256)), 1)

@@ -289,6 +289,33 @@ def test_noise_of_whitened_and_compressed_coils_has_the_stored_level(tmp_path, m
     assert np.abs(ratio - 1).max() < 0.15
 
 
+@pytest.mark.parametrize("scale", [1e-20, 1e20])
+def test_scale_of_several_coils_neither_under_nor_overflows(tmp_path, make_coils, make_volume, real, scale):
+    """A14 and its neighbours: squares of single precision end at 1e-38 and 1e38."""
+    with h5py.File(make_coils(tmp_path / "one" / "a.h5")) as file:
+        k = file["kspace"][()]
+    make_volume(tmp_path / "other" / "a.h5", kspace=(k * np.float32(scale)).astype(np.complex64), keys=())
+    _, one = real(tmp_path / "one", tmp_path / "a.h5", *ALL, *MULTI)
+    _, other = real(tmp_path / "other", tmp_path / "b.h5", *ALL, *MULTI, "--size", 32)
+    np.testing.assert_allclose(other["scale"][:, 0], one["scale"][:, 0] * scale, rtol=1e-5)
+    np.testing.assert_allclose(other["measurement"], one["measurement"], atol=1e-4)
+    np.testing.assert_allclose(other["sigma"], one["sigma"], rtol=1e-4)
+
+
+def test_signal_at_the_edge_of_kspace_is_not_whitened_as_noise(tmp_path, make_coils, make_volume, real):
+    """Sharp edges reach the periphery: their covariance would colour white noise, and raise its level."""
+    rows, columns = np.mgrid[:64, :48]
+    x = (((rows - 32) / 13) ** 2 + ((columns - 24) / 18) ** 2 < 1) * np.exp(0.1j * columns)
+    maps = np.stack([np.exp(-((rows - 32 - r) ** 2 + (columns - 24 - c) ** 2) / 900) for r, c in ((20, 0), (-20, 9), (0, 20))])
+    rng = np.random.default_rng(0)
+    k = kspace_of((maps * x)[None])
+    k = k + 0.01 * (rng.standard_normal(k.shape) + 1j * rng.standard_normal(k.shape))
+    make_volume(tmp_path / "in" / "a.h5", kspace=k.astype(np.complex64), keys=())
+    result, found = real(tmp_path / "in", tmp_path / "out.h5", *ALL, *MULTI)
+    assert "coils not whitened: no noise scan, and the edge of k-space does not show the noise alone" in result.output
+    np.testing.assert_allclose(found["sigma"] * found["scale"][:, 0], 0.01, rtol=0.1)
+
+
 def test_wrong_kind_is_refused_by_rank(tmp_path, make_volume, make_coils, real):
     """A12."""
     make_volume(tmp_path / "single" / "a.h5")
@@ -326,6 +353,35 @@ def test_undersampled_files_keep_their_lines_on_their_own_width(tmp_path, make_v
     assert (columns["peak"] == 1).all()
     header = read_header(tmp_path / "out.h5")
     assert (header.acceleration, header.center_fraction) == (pytest.approx(48 / len(LINES)), pytest.approx(7 / 48))
+
+
+def test_lines_without_gaps_are_no_full_kspace(tmp_path, make_volume, real):
+    """A4: the mask of a scan of low resolution leaves out no line between others; there is no ground truth all the same."""
+    undersampled(make_volume, tmp_path / "in" / "a.h5", range(18, 30), header=False)
+    result, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL, "--native-width", "--size", 32)
+    assert result.exit_code == 0, result.output
+    assert "image" not in columns
+    assert columns["mask"].nonzero()[0].tolist() == list(range(18, 30))
+    assert read_header(tmp_path / "out.h5").acceleration == 4
+
+
+def test_wrong_encoding_limits_of_an_undersampled_file_stop_no_other(tmp_path, make_volume, real):
+    header = HEADER.format(width=60, maximum=70, center=30)  # of another matrix than the stored 48 columns
+    undersampled(make_volume, tmp_path / "in" / "a.h5", LINES, header=False, ismrmrd_header=header)
+    undersampled(make_volume, tmp_path / "in" / "b.h5", LINES, seed=1)
+    result, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL, "--native-width", "--size", 32)
+    assert result.exit_code == 0, result.output
+    assert columns["mask"].nonzero()[0].tolist() == list(LINES)
+
+
+def test_noise_level_of_undersampled_kspace_is_told_to_be_an_upper_bound(tmp_path, make_volume, real):
+    rng = np.random.default_rng(0)
+    noise = (rng.standard_normal((3, 64, 48)) + 1j * rng.standard_normal((3, 64, 48))) * np.isin(np.arange(48), LINES)
+    make_volume(tmp_path / "in" / "a.h5", keys=(), kspace=noise, mask=np.isin(np.arange(48), LINES).astype(np.uint8))
+    result, _ = real(tmp_path / "in", tmp_path / "out.h5", *ALL, "--native-width", "--size", 32)
+    assert "that of its edge, an upper bound: give --sigma if you know it (3 of 3 slices)" in result.output
+    result, _ = real(tmp_path / "in", tmp_path / "out.h5", *ALL, "--native-width", "--size", 32, "--sigma", 1)
+    assert "upper bound" not in result.output
 
 
 def test_undersampled_file_is_not_resampled(tmp_path, make_volume, real):
@@ -388,6 +444,14 @@ def test_volume_with_one_bad_slice_is_taken_back(tmp_path, make_volume, real):
     assert len(columns["id"]) == 6
     assert len(set(columns["subject"])) == 2
     assert np.isfinite(columns["measurement"]).all()
+
+
+def test_values_beyond_single_precision_are_refused(tmp_path, make_volume, real):
+    make_volume(tmp_path / "in" / "a.h5", kspace=kspace_of(phantom((3, 64, 48))).astype(np.complex128) * 1e200)
+    result, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL)
+    assert result.exit_code == 1
+    assert not columns
+    assert "too large for single precision" in result.output
 
 
 def test_broken_and_stray_files_are_named(tmp_path, make_volume, real):
@@ -486,6 +550,15 @@ def test_knob_without_effect_is_refused(tmp_path, make_volume, prep, options, me
     result = prep("fastmri", tmp_path / "in", tmp_path / "out.h5", *options)
     assert result.exit_code == 1
     assert f"{message}: without effect" in result.output
+
+
+@pytest.mark.parametrize("name", ["--acceleration", "--sigma", "--added-noise", "--train", "--test"])
+def test_number_that_is_not_finite_is_refused(tmp_path, make_volume, real, name):
+    make_volume(tmp_path / "in" / "a.h5")
+    result, columns = real(tmp_path / "in", tmp_path / "out.h5", name, "inf")
+    assert result.exit_code == 1
+    assert not columns
+    assert f"{name} inf: expected a finite number" in result.output
 
 
 def test_dry_run_writes_nothing(tmp_path, make_volume, real):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from data_prep.manifest import PrepError
-from data_prep.sampling import check_fully_sampled
+from data_prep.sampling import check_fully_sampled, measured_extent
 
 SHAPE = (3, 16, 32)
 
@@ -71,3 +71,38 @@ def test_padding_is_noted():
     k[..., :5] = k[..., 30:] = 0
     k[:, 15] = 0
     assert check_fully_sampled(k, None) == "1 empty edge rows taken as padding; 7 empty edge columns taken as padding"
+
+
+def masked(lines, empty=()):
+    """One slice of k-space with these columns, and its mask, which says the empty ones as well."""
+    mask = np.isin(np.arange(32), [*lines, *empty])
+    return full()[0] * np.isin(np.arange(32), lines), mask
+
+
+GAPS = (3, 7, *range(12, 20), 25)
+
+
+@pytest.mark.parametrize(
+    ("lines", "empty", "limits", "columns"),
+    [
+        (range(12, 20), (), None, (0, 32)),  # the centre alone is no whole scan, though no line between others is missing
+        (range(20), (), None, (0, 32)),
+        (range(4, 30), (), None, (4, 30)),  # up to a quarter of the side is padding
+        (range(4, 30), (), (0, 32), (0, 32)),
+        (GAPS, (), (2, 28), (2, 28)),
+        (GAPS, (), (2, 40), (2, 32)),  # limits of another matrix
+        (GAPS, (), (16, 17), (0, 32)),  # wrong limits: lines outside them hold samples
+        (GAPS, (), (0, -5), (0, 32)),
+        (GAPS, (1, 29), None, (2, 29)),  # the mask says lines that were never measured
+        (range(4, 30), (2, 3), None, (4, 30)),
+    ],
+)
+def test_encoded_columns_of_a_file_with_a_mask(lines, empty, limits, columns):
+    k, mask = masked(lines, empty)
+    assert measured_extent(k, limits, mask, 0).columns == columns
+
+
+def test_mask_with_an_empty_line_between_others_is_refused():
+    k, mask = masked(GAPS, (9, 10, 30))
+    with pytest.raises(PrepError, match="0 columns that it leaves out hold samples, 2 of its 14 columns are empty between"):
+        measured_extent(k, None, mask, 3)

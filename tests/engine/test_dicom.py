@@ -18,6 +18,7 @@ from es_medical.engine.dicom_source import read_source
 
 pytest.importorskip("highdicom", reason="the extra `dicom` is not installed")
 MAKINGS = {"MR": Making("es", 8.0), "CT": Making("es", 8.0, 50, CT)}
+NAN = float("nan")
 
 
 @pytest.fixture(params=MAKINGS)
@@ -196,6 +197,15 @@ def test_headers_say_how_the_images_were_made(making, tmp_path):
         assert image.BurnedInAnnotation == "NO"
         assert image.SoftwareVersions
     assert "spread" in spread.SeriesDescription
+
+
+@pytest.mark.parametrize(("spacing", "between"), [((NAN, NAN), 5.0), ((2.0, 2.0), NAN), ((2.0, 2.0), 5.0)])
+def test_spacings_of_a_millimetre_that_nobody_stated_are_called_so(making, tmp_path, spacing, between):
+    """A length measured on such images would be wrong without a word."""
+    planes = tuple(Geometry.nominal((7, 9), spacing, between, i) for i in range(3))
+    series, spread = written(making, tmp_path, random_volume(3, (7, 9), planes))
+    for one in (*series, spread):
+        assert ("do not measure lengths" in one.ImageComments) == bool(np.isnan([*spacing, between]).any())
 
 
 @pytest.mark.parametrize("planes", [None, tuple(source_plane(i) for i in range(3))])

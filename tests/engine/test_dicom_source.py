@@ -166,6 +166,20 @@ def test_unknown_positions_are_matched_in_order(source):
     assert slices == series.slices
 
 
+@pytest.mark.parametrize(("numbers", "chosen"), [([0, 2], [0, 2]), ([1, 2], [1, 2]), ([4, 6], [0, 2]), ([3, 4, 5], [0, 1, 2])])
+def test_slices_left_out_of_a_volume_are_left_out_of_the_source(source, numbers, chosen):
+    """Blank slices are not reconstructed; some slices of a scan may be all that the source holds."""
+    series = read_source(source)
+    slices, planes = series.matched(unplaced(len(numbers)), (12, 10), numbers)
+    assert [series.slices.index(one) for one in slices] == chosen
+    np.testing.assert_allclose(planes[-1].position, source_plane(chosen[-1]).position, atol=1e-6)
+
+
+def test_slices_with_a_gap_do_not_fit_a_source_without_one(source):
+    with pytest.raises(ValueError, match="has 3 slices, the volume 4"):
+        read_source(source).matched(unplaced(3), (12, 10), [0, 2, 3])
+
+
 def test_known_positions_choose_the_source_slice(source):
     series = read_source(source)
     slices, planes = series.matched([source_plane(i) for i in (2, 0, 1)], (12, 10))
