@@ -294,12 +294,26 @@ def run(job: Job, dry_run: bool, overwrite: bool) -> bool:
         raise PrepError(f"no usable volume among {len(sources)} files of {job.source}: nothing was written")
     pipeline, misfits = choose_pipeline(volumes, job.options)
     outcomes += [Outcome(v.name, "failed", misfits[v.digest]) for v in volumes if v.digest in misfits]
+    for remark in remarks([v for v in volumes if v.digest not in misfits], pipeline, job.options):
+        job.console.print(remark, markup=False, soft_wrap=True)
     planned, left_out = plan([v for v in volumes if v.digest not in misfits], job.options)
     if dry_run:
         return _preview(job, planned, pipeline, outcomes + left_out)
     lineage = {source_hash(read.source.name, job.pseudonyms): read.digest for read in reads}
     header = pipeline.header(job.configuration(), lineage, digest)
     return _write(job, planned, pipeline, header, outcomes + left_out)
+
+
+def remarks(volumes: Sequence[AnyVolume], pipeline: Pipeline, options: Options) -> Iterator[str]:
+    """What the volumes together made of the knobs, where that is not what was asked for."""
+    recorded = [volume for volume in volumes if isinstance(volume, RecordedVolume)]
+    coils = min([volume.coils for volume in recorded], default=0)
+    if 0 < coils < options.virtual_coils and coils < max(volume.coils for volume in recorded):
+        yield f"{pipeline.coils} virtual coils: one volume has no more than {coils}, and one file has one number of coils"
+    stored = sum(volume.mask is not None for volume in recorded)
+    if stored:
+        ignored = "the mask asked for is not used" if options.mask else "--acceleration and --center-fraction are not used"
+        yield f"{stored} of {len(recorded)} volumes are undersampled: their mask is that of all, no ground truth, {ignored}"
 
 
 def _mapped(function: Callable[[T], R], items: Sequence[T], job: Job, label: str) -> Iterator[R]:

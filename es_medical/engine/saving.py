@@ -36,7 +36,7 @@ class SaveReconstructions:
     `reconstructions.h5`: `reconstruction` and `spread` (N, 2 or 1, H, W) in stored units, `id`, `subject`, `slice`, `scale`
     (raw = stored * scale + offset), the geometry of the slice file and `heldout` (N,).
 
-    `<subject>_reconstruction.nii.gz` and `<subject>_spread.nii.gz` (a second volume of a subject: `<subject>_2_...`):
+    `<volume>_reconstruction.nii.gz` and `<volume>_spread.nii.gz` (without a volume's hash: `<subject>`, `<subject>_2`):
     magnitudes in raw units (MR) or Hounsfield units (CT), (W, H, slices) at the place that the slice file states, every
     slice at its index in the volume, NaN where one is missing. Where position and orientation are unknown they are nominal
     (`Geometry.nominal`: columns to the patient's left, rows to the back) and the header says so; unknown spacings are 1 mm.

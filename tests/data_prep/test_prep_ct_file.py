@@ -89,7 +89,7 @@ def reconstructions(out):
 
 
 def subject(columns):
-    (name,) = {one.decode() for one in columns["subject"]}
+    (name,) = {one.decode() for one in columns["volume"]}
     return name
 
 
@@ -283,7 +283,7 @@ def test_broken_series_does_not_stop_the_others(tmp_path, weights):
     out = tmp_path / "eval"
     columns = reconstructions(out)
     assert len(columns["id"]) == 6
-    subjects = {one.decode() for one in columns["subject"]}
+    subjects = {one.decode() for one in columns["volume"]}
     assert names(out / "dicom") == subjects
     assert len(subjects) == 2
     for name in subjects:
@@ -341,6 +341,17 @@ def test_missing_input_names_the_knob(tmp_path, weights):
     weights()
     with pytest.raises(FileNotFoundError, match="--data_file"):
         prepare(tmp_path, tmp_path / "absent")
+
+
+@pytest.mark.parametrize("inside", ["", "eval"])
+def test_output_among_the_series_is_refused(tmp_path, weights, inside):
+    """The next run would reconstruct the reconstructions."""
+    weights()
+    source = series(tmp_path / "in")
+    before = names(source)
+    with pytest.raises(PrepError, match="lies in .*: the next run would take its images"):
+        ct_file(str(source), str(source / inside), str(tmp_path / "models"))
+    assert names(source) == before
 
 
 # --- weights that know no preparation

@@ -331,7 +331,7 @@ def test_empty_or_missing_folder_is_an_error_with_the_searched_path(tmp_path, pr
     ("change", "cause"),
     [
         (lambda f: (f.__delitem__("kspace"), f.create_group("kspace/0")),
-         "kspace is a group of 0, expected a dataset of numbers"),
+         "kspace is a group of 1 other, expected a dataset of numbers"),
         (lambda f: (f.__delitem__("kspace"), f.create_dataset("kspace", (3, 64, 48), [("real", "f4"), ("imag", "f4")])),
          "kspace has the fields real, imag, expected plain numbers; HDF5 stores complex numbers as fields r, i"),
         (lambda f: (f.__delitem__("kspace"), f.create_dataset("kspace", data=h5py.Empty("c8"))),

@@ -102,7 +102,7 @@ def test_good_volumes_are_reconstructed_before_the_error(tmp_path, make_volume):
     assert "PrepError: 1 of 2 files failed and were not reconstructed: truncated HDF5 file" in causes(caught.value)
     with h5py.File(tmp_path / "eval" / "reconstructions.h5") as file:
         assert file["reconstruction"].shape == (3, 2, 32, 32)
-        (subject,) = set(file["subject"].asstr()[()])
+        (subject,) = set(file["volume"].asstr()[()])
     assert (tmp_path / "eval" / f"{subject}_reconstruction.nii.gz").exists()
 
 
@@ -116,7 +116,7 @@ def test_volume_in_reconstructions_out(tmp_path, make_volume):
     out = tmp_path / "eval"
     with h5py.File(out / "reconstructions.h5") as file, h5py.File(volume) as source:
         assert file["reconstruction"].shape == (3, 2, 32, 32)
-        (subject,) = set(file["subject"].asstr()[()])
+        (subject,) = set(file["volume"].asstr()[()])
         target = source["reconstruction_esc"][()]
     result = nib.load(out / f"{subject}_reconstruction.nii.gz").get_fdata().transpose(2, 1, 0)
     assert result.shape == target.shape

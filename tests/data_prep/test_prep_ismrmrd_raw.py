@@ -375,7 +375,7 @@ def test_other_hdf5_files_are_not_taken_for_ismrmrd(tmp_path):
         file["kspace"] = np.ones((1, 4, 4), np.complex64)
         file["ismrmrd_header"] = header(SIZE)
     assert not is_ismrmrd(tmp_path / "a.h5")
-    assert "no group dataset (found: ismrmrd_header, kspace)" in why(tmp_path / "a.h5")
+    assert "no group dataset (found: 2 others)" in why(tmp_path / "a.h5")
     with h5py.File(tmp_path / "b.h5", "w") as file:
         file["dataset/data"] = np.ones(4)
         file["dataset/xml"] = header(SIZE)

@@ -621,3 +621,14 @@ def test_ismrmrd_raw_file_needs_real_measurements(tmp_path, prep, real):
     image = np.abs(to_complex(columns["image"])) * columns["scale"][:, :1, None]
     expected = crop_or_pad(np.abs(phantom((3, 64, 48))), (32, 32))
     np.testing.assert_allclose(image, expected, atol=1e-4 * expected.max())
+
+
+def test_what_the_volumes_make_of_the_knobs_is_told(tmp_path, make_volume, make_coils, real):
+    make_coils(tmp_path / "in" / "a.h5", coils=5)
+    make_coils(tmp_path / "in" / "b.h5", coils=3, seed=1)
+    result, _ = real(tmp_path / "in", tmp_path / "out.h5", *ALL, *MULTI)
+    assert "3 virtual coils: one volume has no more than 3" in result.output
+    undersampled(make_volume, tmp_path / "raw" / "a.h5", LINES)
+    make_volume(tmp_path / "raw" / "b.h5", seed=1)
+    result, _ = real(tmp_path / "raw", tmp_path / "other.h5", *ALL, "--native-width", "--size", 32)
+    assert "1 of 2 volumes are undersampled: their mask is that of all, no ground truth" in result.output

@@ -133,7 +133,7 @@ def test_trained_network_reconstructs_a_scan(tmp_path, tmp_path_factory, volume,
     columns = reconstructions(out)
     assert columns["reconstruction"].shape == columns["spread"].shape == (3, 2, 32, 32)
     assert columns["slice"].tolist() == [0, 1, 2]
-    (subject,) = {one.decode() for one in columns["subject"]}
+    (subject,) = {one.decode() for one in columns["volume"]}
     assert (shares(nifti(out / f"{subject}_reconstruction.nii.gz"), truth(scale=scale)) < 0.5).all()
 
 
@@ -169,7 +169,7 @@ def test_nifti_and_dicom_hold_the_magnitudes(tmp_path, volume, weights, kind):
     weights(kind, *MASK)
     out = reconstruct(tmp_path, volume(tmp_path / "scan.h5", kind, scale=300.0))
     columns = reconstructions(out)
-    (name,) = {one.decode() for one in columns["subject"]}
+    (name,) = {one.decode() for one in columns["volume"]}
     expected = np.hypot(*columns["reconstruction"].transpose(1, 0, 2, 3)) * columns["scale"][:, :1, None]
     np.testing.assert_allclose(nifti(out / f"{name}_reconstruction.nii.gz"), expected, rtol=1e-5)
     series = [pydicom.dcmread(path) for path in sorted((out / "dicom" / name / "reconstruction").iterdir())]
@@ -239,7 +239,7 @@ def test_undersampled_scan_keeps_its_lines(tmp_path, volume, weights, kind):
     assert read_header(prepared(out)).mask.nonzero().flatten().tolist() == list(LINES)
     columns = reconstructions(out)
     assert columns["reconstruction"].shape == (3, 2, 32, 48)
-    (name,) = {one.decode() for one in columns["subject"]}
+    (name,) = {one.decode() for one in columns["volume"]}
     expected = truth(columns=48)
     found = nifti(out / f"{name}_reconstruction.nii.gz")
     scales = np.ones(3) if kind == "single" else (found * expected).sum((1, 2)) / (expected**2).sum((1, 2))
@@ -284,7 +284,7 @@ def test_broken_file_of_a_folder_does_not_stop_the_others(tmp_path, volume, weig
     out = tmp_path / "eval"
     columns = reconstructions(out)
     assert len(columns["id"]) == 6
-    subjects = {one.decode() for one in columns["subject"]}
+    subjects = {one.decode() for one in columns["volume"]}
     assert len(subjects) == 2
     for name in subjects:
         assert nifti(out / f"{name}_reconstruction.nii.gz").shape == (3, 32, 32)
@@ -368,7 +368,7 @@ def test_ismrmrd_scan_gives_what_the_fastmri_layout_gives(tmp_path, volume, weig
     one = scan_file(str(volume(tmp_path / "same.h5", kind)), str(tmp_path / "out"), str(tmp_path / "models"))
     with h5py.File(one) as other, h5py.File(prepared(out)) as file:
         np.testing.assert_allclose(file["measurement"][()], other["measurement"][()], atol=1e-5)
-    (name,) = {one.decode() for one in columns["subject"]}
+    (name,) = {one.decode() for one in columns["volume"]}
     assert len(list((out / "dicom" / name / "reconstruction").iterdir())) == 3
     assert not any(b"SECRET" in path.read_bytes() for path in out.rglob("*") if path.is_file())
 
