@@ -86,7 +86,7 @@ def ct_file(source: str, output_dir: str, ckpt_dir: str) -> str:
 
     Raises:
         FileNotFoundError: there is no `source`, or no weights.
-        PrepError: no usable CT series, or the network was not trained on CT.
+        PrepError: no usable CT series, the network was not trained on CT, or `output_dir` lies in the folder of the series.
     """
     from rich.console import Console
 
@@ -95,10 +95,12 @@ def ct_file(source: str, output_dir: str, ckpt_dir: str) -> str:
 
     if is_slice_file(source):
         return source
+    if Path(output_dir).resolve().is_relative_to(Path(source).resolve()):
+        raise PrepError(f"output_dir {output_dir} lies in {source}: the next run would take its images for CT series")
     made = read_preparation(ckpt_dir).get("configuration", {})
     if "views" not in made:
         raise PrepError(f"the weights were not trained on CT data of `data_prep` (made by: {made.get('command', 'unknown')})")
-    knobs = {name: made[name] for name in ("size", "views", "sigma", "seed")}
+    knobs = {name: made[name] for name in ("size", "views", "sigma", "seed", "intercept")}
     options = lidc.Options(slices="all", series="all", train=1, test=0, val=0, **knobs)
     salt = default_salt(options.seed)
     out = Path(output_dir) / f"{Pseudonyms(salt).of('input', Path(source).name)}_slices.h5"
@@ -166,4 +168,4 @@ def raise_failures(slice_file: str, given: str = "") -> None:
     failed = [source for source in sources if source["status"] == "failed"]
     if failed:
         causes = "; ".join(sorted({source["cause"] for source in failed}))
-        raise PrepError(f"{len(failed)} of {len(sources)} files failed and were not reconstructed: {causes}")
+        raise PrepError(f"{len(failed)} of {len(sources)} sources failed and were not reconstructed: {causes}")

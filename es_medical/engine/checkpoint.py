@@ -69,6 +69,7 @@ class Checkpoints:
                 best = {"reconstructor": unwrapped(self.network).state_dict(), "epoch": epoch, "score": score}
                 best |= {"mask": self.physics.mask.cpu(), "settings": self.inferer.settings, "key": self.key}
                 best |= {"architecture": architecture(unwrapped(self.network)), "preparation": self.preparation}
+                best |= {"scanner": scanner(self.physics)}
                 _write(best, self.folder / BEST)
                 _write(self.network_def.state_dict(), self.folder / MODEL)
         return better
@@ -95,6 +96,7 @@ class Checkpoints:
                 "identity": dict(identity or {}),
                 "architecture": architecture(unwrapped(self.network)),
                 "mask": self.physics.mask.cpu(),
+                "scanner": scanner(self.physics),
             }
             _write(state, self.folder / LAST)
 
@@ -120,7 +122,7 @@ class Checkpoints:
         With another key metric the choice of the best weights starts again.
 
         Raises:
-            ValueError: the weights are of another network, method or sampling mask.
+            ValueError: the weights are of another network, method, sampling mask or scanner.
         """
         before, now = state["identity"], dict(identity or {})
         if before.get("method") != now.get("method") or not torch.equal(state["mask"], self.physics.mask.cpu()):
@@ -130,6 +132,11 @@ class Checkpoints:
                 "and data, or train anew in another ckpt_dir"
             )
         _check_same("training", self.folder, state["architecture"], architecture(unwrapped(self.network)))
+        different = _differences(state.get("scanner", {}), scanner(self.physics))
+        if different:
+            raise ValueError(
+                f"{self.folder / LAST} is of a training for another scanner: other {different}; resume with its data"
+            )
         _load(self.network, state["reconstructor"], self.folder)
         configured = trainer.optimizer.state_dict()["param_groups"]
         trainer.optimizer.load_state_dict({"state": state["optimizer"]["state"], "param_groups": configured})
@@ -178,7 +185,7 @@ def load_weights(folder: str | Path, network: nn.Module, physics: Operator, infe
     Args:
         folder: the `models` folder of the training.
         network: the reconstructor, with or without a parallel wrapper.
-        physics: the operator that it will be used with; warns when the weights were trained with another mask.
+        physics: the operator that it will be used with; warns when the weights were trained with another mask or scanner.
         inferer: how it will be used; warns when the weights were trained for other splits or noise.
         key: of the training that the weights must be of; None takes any.
 
@@ -209,6 +216,13 @@ def load_weights(folder: str | Path, network: nn.Module, physics: Operator, infe
             f"({int(state['mask'].sum())} and {int(physics.mask.sum())} measured entries): expect a worse result",
             stacklevel=2,
         )
+    different = _differences(state.get("scanner", {}), scanner(physics))
+    if different:
+        warnings.warn(
+            f"the weights in {folder} were trained for another scanner than the data has: other {different}: "
+            "expect a worse result",
+            stacklevel=2,
+        )
     return state["epoch"]
 
 
@@ -234,6 +248,17 @@ def architecture(network: nn.Module) -> dict[str, Any]:
     group = type(network.group).__name__ if isinstance(network, ReynoldsAveraging) else "none"
     unrolled = network.reconstructor if isinstance(network, ReynoldsAveraging) else network
     return {"iterations": getattr(unrolled, "n_iterations", 0), "group": group}
+
+
+def scanner(physics: Operator) -> dict[str, Any]:
+    """Describe the geometry of a CT scanner; empty for MRI."""
+    geometry = getattr(physics, "geometry", None)
+    return {} if geometry is None else geometry.to_dict()
+
+
+def _differences(kept: Mapping[str, Any], given: Mapping[str, Any]) -> str:
+    """Names of what differs between two scanners, e.g. "angles, size"."""
+    return ", ".join(sorted(name for name in kept.keys() | given.keys() if kept.get(name) != given.get(name)))
 
 
 def _check_same(what: str, folder: str | Path, kept: Mapping[str, Any], given: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import MultiStepLR
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-from es_medical.data import SliceDataset, cached, read_header
+from es_medical.data import SliceDataset, SliceHeader, cached, read_header
 from es_medical.engine.distributed import rank, world_size
 from es_medical.groups import Group, Rotations
 from es_medical.inferers import Inferer
@@ -39,9 +39,7 @@ def build_physics(
     Raises:
         ValueError: the file was made with other values: measurements are simulated once, by data_prep.
     """
-    header = read_header(data_file)
-    if header.modality != "MR":
-        raise ValueError(f"{data_file} holds {header.modality} data: expected MR")
+    header = _kspace(data_file)
     found = {"acceleration": header.acceleration, "center_fraction": header.center_fraction, "sigma": header.sigma}
     wanted = {"acceleration": acceleration, "center_fraction": center_fraction, "sigma": sigma}
     _check_made_with(data_file, found, wanted)
@@ -89,9 +87,9 @@ def build_split(data_file: str, unit: str, split_ratio: float, acs_in_input: boo
     """Make the split of a slice file; with `acs_in_input` its fully sampled centre always stays in M1.
 
     Raises:
-        ValueError: the file's mask has too few lines or samples to divide.
+        ValueError: the file holds no k-space, or its mask has too few lines or samples to divide.
     """
-    header = read_header(data_file)
+    header = _kspace(data_file)
     encoded = header.encoded_lines or header.size[1]
     n_center = line_counts(encoded, header.acceleration, header.center_fraction)[1] if acs_in_input else 1
     result = Split(unit, float(split_ratio), n_center, mode)  # type: ignore[arg-type]  # Split checks the names
@@ -181,6 +179,14 @@ def build_loader(dataset: Dataset, batch_size: int, shuffle: bool, num_workers: 
     if shuffle:
         sampler = DistributedSampler(dataset, world_size(), rank(), shuffle=True, seed=seed)
     return DataLoader(dataset, batch_size, sampler=sampler, num_workers=num_workers, persistent_workers=num_workers > 0)
+
+
+def _kspace(data_file: str) -> SliceHeader:
+    """Read the header of a slice file of k-space; raises ValueError for another modality."""
+    header = read_header(data_file)
+    if header.modality != "MR":
+        raise ValueError(f"{data_file} holds {header.modality} data: expected MR")
+    return header
 
 
 def _check_made_with(data_file: str, found: Mapping[str, float], asked: Mapping[str, float | None]) -> None:

@@ -88,7 +88,7 @@ def reconstructions(out):
         return {name: file[name][()] for name in file}
 
 
-def subject(columns):
+def volume_of(columns):
     (name,) = {one.decode() for one in columns["volume"]}
     return name
 
@@ -167,7 +167,7 @@ def test_nifti_and_dicom_hold_hounsfield_units_at_the_place_of_the_series(tmp_pa
     weights()
     out = reconstruct(tmp_path, series(tmp_path / "in"))
     columns = reconstructions(out)
-    name = subject(columns)
+    name = volume_of(columns)
     hu = columns["reconstruction"][:, 0] * 2000 - 1000
     np.testing.assert_allclose(nifti(out / f"{name}_reconstruction.nii.gz"), hu, atol=1e-3)
     np.testing.assert_allclose(nifti(out / f"{name}_spread.nii.gz"), columns["spread"][:, 0] * 2000, atol=1e-3)
@@ -199,7 +199,7 @@ def test_source_dicom_gives_study_patient_and_place(tmp_path, weights):
     weights()
     source = series(tmp_path / "in")
     out = reconstruct(tmp_path, source, source_dicom=str(source))
-    name = subject(reconstructions(out))
+    name = volume_of(reconstructions(out))
     originals = dicom_series(source)
     images = dicom_series(out / "dicom" / name / "reconstruction")
     for one, original in zip(images, originals, strict=True):
@@ -224,10 +224,11 @@ def test_each_of_two_series_of_a_patient_is_a_volume(tmp_path, weights):
     series(tmp_path / "in" / "a", 3, series="a")
     series(tmp_path / "in" / "b", 2, series="b")
     out = reconstruct(tmp_path, tmp_path / "in")
-    name = subject(reconstructions(out))
-    sizes = sorted(nifti(path).shape[0] for path in out.glob("*_reconstruction.nii.gz"))
-    assert sizes == [2, 3]
-    assert names(out / "dicom") == {name, f"{name}_2"}
+    columns = reconstructions(out)
+    assert len(set(columns["subject"])) == 1
+    volumes = {one.decode() for one in columns["volume"]}
+    assert names(out / "dicom") == volumes
+    assert sorted(nifti(out / f"{name}_reconstruction.nii.gz").shape[0] for name in volumes) == [2, 3]
 
 
 def test_second_run_prepares_nothing(tmp_path, weights):
@@ -277,16 +278,16 @@ def test_broken_series_does_not_stop_the_others(tmp_path, weights):
     with pytest.raises(RuntimeError) as caught:
         reconstruct(tmp_path, tmp_path / "in")
     message = causes(caught.value)
-    assert "PrepError: 1 of 3 files failed and were not reconstructed: " in message
+    assert "PrepError: 1 of 3 sources failed and were not reconstructed: " in message
     assert "1748 bytes, expected 2048" in message
     assert "SECRETNAME" not in message
     out = tmp_path / "eval"
     columns = reconstructions(out)
     assert len(columns["id"]) == 6
-    subjects = {one.decode() for one in columns["volume"]}
-    assert names(out / "dicom") == subjects
-    assert len(subjects) == 2
-    for name in subjects:
+    volumes = {one.decode() for one in columns["volume"]}
+    assert names(out / "dicom") == volumes
+    assert len(volumes) == 2
+    for name in volumes:
         assert nifti(out / f"{name}_reconstruction.nii.gz").shape == (3, SIZE, SIZE)
         assert len(dicom_series(out / "dicom" / name / "reconstruction")) == 3
     assert_nothing_identifies(out)
@@ -298,7 +299,7 @@ def test_broken_slice_of_a_series_is_told_and_left_out(tmp_path, weights):
     path.write_bytes(path.read_bytes()[:-300])
     with pytest.raises(RuntimeError) as caught:
         reconstruct(tmp_path, tmp_path / "in")
-    assert "PrepError: 1 of 2 files failed" in causes(caught.value)  # the series and its slice
+    assert "PrepError: 1 of 2 sources failed" in causes(caught.value)  # the series and its slice
     columns = reconstructions(tmp_path / "eval")
     np.testing.assert_allclose(columns["position"][:, 2], [0, 5, 7.5])
 
@@ -310,7 +311,7 @@ def test_failures_are_told_again_when_nothing_is_prepared_anew(tmp_path, weights
         path.write_bytes(path.read_bytes()[:-300])
     for _ in range(2):
         made = prepare(tmp_path, tmp_path / "in")
-        with pytest.raises(PrepError, match=r"1 of 2 files failed and were not reconstructed: .*expected 2048"):
+        with pytest.raises(PrepError, match=r"1 of 2 sources failed and were not reconstructed: .*expected 2048"):
             raise_failures(made, str(tmp_path / "in"))
 
 

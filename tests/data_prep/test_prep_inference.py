@@ -82,7 +82,7 @@ def test_broken_volume_of_a_folder_is_left_out_and_told_at_the_end(tmp_path, mak
     for _ in range(2):  # the second time nothing is prepared anew
         made = slice_file(str(tmp_path / "in"), str(tmp_path / "out"), *KNOBS)
         assert read_header(made).n == 3
-        with pytest.raises(PrepError, match="1 of 2 files failed and were not reconstructed: not an HDF5 file") as caught:
+        with pytest.raises(PrepError, match="1 of 2 sources failed and were not reconstructed: not an HDF5 file") as caught:
             raise_failures(made)
         assert "SECRET" not in str(caught.value)
 
@@ -99,7 +99,7 @@ def test_good_volumes_are_reconstructed_before_the_error(tmp_path, make_volume):
     (tmp_path / "in" / "cut.h5").write_bytes(good.read_bytes()[: good.stat().st_size // 2])
     with pytest.raises(RuntimeError) as caught:
         execute(workflow(["inference.json"], tmp_path, tmp_path / "in", ""))
-    assert "PrepError: 1 of 2 files failed and were not reconstructed: truncated HDF5 file" in causes(caught.value)
+    assert "PrepError: 1 of 2 sources failed and were not reconstructed: truncated HDF5 file" in causes(caught.value)
     with h5py.File(tmp_path / "eval" / "reconstructions.h5") as file:
         assert file["reconstruction"].shape == (3, 2, 32, 32)
         (subject,) = set(file["volume"].asstr()[()])

@@ -278,7 +278,7 @@ def test_broken_file_of_a_folder_does_not_stop_the_others(tmp_path, volume, weig
     (tmp_path / "in" / "cut.h5").write_bytes(good.read_bytes()[: good.stat().st_size // 2])
     with pytest.raises(RuntimeError) as caught:
         reconstruct(tmp_path, tmp_path / "in")
-    assert "PrepError: 1 of 3 files failed and were not reconstructed: " in causes(caught.value)
+    assert "PrepError: 1 of 3 sources failed and were not reconstructed: " in causes(caught.value)
     assert "truncated HDF5" in causes(caught.value)
     assert "SECRET" not in causes(caught.value)
     out = tmp_path / "eval"
@@ -297,7 +297,7 @@ def test_broken_file_is_told_again_when_nothing_is_prepared_anew(tmp_path, volum
     (tmp_path / "in" / "page.h5").write_text("<html>403</html>")
     for _ in range(2):
         made = scan_file(str(tmp_path / "in"), str(tmp_path / "out"), str(tmp_path / "models"))
-        with pytest.raises(PrepError, match="1 of 2 files failed and were not reconstructed: .*web page"):
+        with pytest.raises(PrepError, match="1 of 2 sources failed and were not reconstructed: .*web page"):
             raise_failures(made)
 
 
@@ -311,7 +311,7 @@ def test_causes_are_said_once_each(tmp_path, volume, weights):
     with pytest.raises(PrepError) as caught:
         raise_failures(made)
     message = str(caught.value)
-    assert "4 of 5 files failed" in message
+    assert "4 of 5 sources failed" in message
     assert message.count("web page") == 1
     assert "multi-coil (4 coils), expected single-coil" in message
 

@@ -56,7 +56,7 @@ def test_unknown_choices_list_the_valid_ones(data_file, unchecked):
     with pytest.raises(ValueError, match="'ei'") as caught:
         build_loss("ei", split)
     assert all(method in str(caught.value) for method in METHODS)
-    with pytest.raises(ValueError, match="lines or samples"):
+    with pytest.raises(ValueError, match="lines, samples"):
         setup.build_split(data_file, "columns", 0.8, True)
 
 
