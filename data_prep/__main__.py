@@ -152,10 +152,11 @@ def fastmri(
     from rich.console import Console
 
     from data_prep import fastmri as command
+    from data_prep.fastmri_options import Options
     from data_prep.manifest import default_salt, output_path
     from data_prep.workers import worker_pool
 
-    options = command.Options(
+    options = Options(
         slices, acceleration, center_fraction, sigma, seed, train, test, val, size, coils, target, normalise or "slice",
         not without_image, mask_seed, measurements, added_noise, virtual_coils, whiten, native_width,
     )  # fmt: skip

@@ -17,7 +17,7 @@ from data_prep.workers import T
 from es_medical.physics.line_masks import center_lines, gaussian_line_mask
 
 if TYPE_CHECKING:
-    from data_prep.fastmri import Options
+    from data_prep.fastmri_options import Options
 
 
 def common_recording(

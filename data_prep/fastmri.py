@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from data_prep.common_grid import common_recording
-from data_prep.fastmri_file import FASTMRI_SIZE, Chosen, Coils, Target, Volume, Wanted, inspect
+from data_prep.fastmri_file import FASTMRI_SIZE, Wanted, inspect
+from data_prep.fastmri_options import Options
 from data_prep.manifest import (
     RECIPE,
     Outcome,
     PrepError,
     Pseudonyms,
-    SkipError,
     announce_changes,
     check_replaceable,
     earlier_outcomes,
@@ -28,95 +26,16 @@ from data_prep.manifest import (
     write_manifest,
 )
 from data_prep.recorded import RecordedTarget, RecordedVolume, inspect_recorded
-from data_prep.recording import Recording
-from data_prep.simulate import Acquisition, Normalisation
+from data_prep.simulate import Acquisition
 from data_prep.simulation import Simulation
 from data_prep.sources import Source, find_sources
-from data_prep.subjects import Shares, split_subjects
+from data_prep.subjects import split_subjects
+from data_prep.volume_writer import AnyVolume, Pipeline, Planned, WrittenVolume, failure, second_pass, tasks
 from data_prep.workers import R, T, ordered_map, tracked
-from es_medical.data.slices import SliceHeader, SliceRecord, SliceWriter, file_digest, read_header
+from es_medical.data.slices import SliceHeader, SliceWriter, file_digest, read_header
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-AnyVolume = Volume | RecordedVolume
-Pipeline = Simulation | Recording
-Measurements = Literal["synthetic", "real"]
-
-SYNTHETIC_SIGMA = 0.005
-TASK_BYTES = 2**25  # of records that a thread makes before it hands them on
-
-
-@dataclass(frozen=True)
-class Options:
-    """Knobs that decide what the file holds: see `python -m data_prep fastmri --help`.
-
-    `mask` is a given sampling mask, one 0 or 1 for each column, in place of a drawn one; `encoded_lines` is the number of
-    columns that its acceleration and centre are shares of. `size` is one side of the grid, or both.
-    """
-
-    slices: Chosen = "middle"
-    acceleration: float = 8
-    center_fraction: float = 0.03
-    sigma: float | None = None
-    seed: int = 0
-    train: float = 900
-    test: float = 73
-    val: int | None = None
-    size: int | tuple[int, int] | None = None
-    coils: Coils = "single"
-    target: Target = "auto"
-    normalise: Normalisation = "slice"
-    with_image: bool = True
-    mask_seed: int | None = None
-    measurements: Measurements = "synthetic"
-    added_noise: float = 0.0
-    virtual_coils: int = 8
-    whiten: bool = True
-    native_width: bool = False
-    mask: str = ""
-    encoded_lines: int = 0
-
-    def __post_init__(self) -> None:
-        if self.measurements == "synthetic" and self.sigma is None:
-            object.__setattr__(self, "sigma", SYNTHETIC_SIGMA)
-
-    def check(self, normalise: Normalisation | None = None) -> None:
-        """Refuse knobs of the other kind of measurements: `normalise` as it was given, None for not at all.
-
-        Raises:
-            PrepError: a knob that would have no effect, or a number that is not finite.
-        """
-        for name in ("acceleration", "sigma", "added_noise", "train", "test"):
-            if not math.isfinite(getattr(self, name) or 0):
-                raise PrepError(f"--{name.replace('_', '-')} {getattr(self, name)}: expected a finite number")
-        real = {
-            "--added-noise": self.added_noise > 0,
-            "--virtual-coils": self.virtual_coils != Options.virtual_coils,
-            "--no-whiten": not self.whiten,
-            "--native-width": self.native_width,
-            "--mask-from": self.mask != "",
-        }
-        synthetic = {"--normalise": normalise is not None, "--target esc": self.target == "esc"}
-        single = {"--target rss": self.target == "rss" and self.coils == "single"}
-        wrong = synthetic | single if self.measurements == "real" else real
-        given = [name for name, is_given in wrong.items() if is_given]
-        if given:
-            raise PrepError(f"{', '.join(given)}: without effect on --measurements {self.measurements} --coils {self.coils}")
-
-    def with_mask_of(self, path: Path) -> Options:
-        """These knobs with the sampling mask of a slice file; see `read_header` for the errors."""
-        header = read_header(path)
-        mask = "".join("01"[bool(one)] for one in header.mask.tolist())
-        lines = header.encoded_lines or len(mask)
-        return replace(
-            self, mask=mask, acceleration=header.acceleration, center_fraction=header.center_fraction, encoded_lines=lines
-        )
-
-    @property
-    def shares(self) -> Shares:
-        """Volumes for each split."""
-        return Shares(self.train, self.test, self.val)
 
 
 class Read(NamedTuple):
@@ -126,29 +45,6 @@ class Read(NamedTuple):
     digest: str
     volume: AnyVolume | None
     outcome: Outcome | None
-
-
-class Planned(NamedTuple):
-    """A volume and where its slices go."""
-
-    volume: AnyVolume
-    split: str
-
-
-class Task(NamedTuple):
-    """Some slices of a volume, which are read together."""
-
-    planned: Planned
-    indices: tuple[int, ...]
-    last: bool
-
-
-class Part(NamedTuple):
-    """What became of a task: records and notes, or the failure of its volume."""
-
-    records: list[SliceRecord]
-    notes: list[str]
-    failure: Outcome | None
 
 
 def read_digest(source: Source) -> str:
@@ -165,7 +61,7 @@ def first_pass(item: tuple[Source, str], options: Options) -> Read:
     try:
         return Read(source, digest, _inspect(source, digest, options), None)
     except Exception as error:  # one bad file never stops the others
-        return Read(source, digest, None, _failure(source.name, error))
+        return Read(source, digest, None, failure(source.name, error))
 
 
 def _inspect(source: Source, digest: str, options: Options) -> AnyVolume:
@@ -173,37 +69,6 @@ def _inspect(source: Source, digest: str, options: Options) -> AnyVolume:
         target: RecordedTarget = "rss" if options.target == "rss" else "auto"
         return inspect_recorded(source.path, source.name, digest, options.coils, options.slices, target)
     return inspect(source.path, source.name, digest, Wanted(options.coils, options.target, options.slices))
-
-
-def _failure(name: str, error: Exception) -> Outcome:
-    if isinstance(error, PrepError):
-        return Outcome(name, "skipped" if isinstance(error, SkipError) else "failed", str(error))
-    return Outcome(name, "failed", f"unexpected {type(error).__name__}", detail=str(error))
-
-
-def second_pass(task: Task, pipeline: Pipeline, pseudonyms: Pseudonyms) -> Part:
-    """Makes the records of some slices; a volume with a bad slice is given up."""
-    volume: Any = task.planned.volume  # of the kind that the pipeline is for
-    records, notes = list[SliceRecord](), list[str]()
-    try:
-        for record, remarks in pipeline.records(volume, task.indices, task.planned.split, pseudonyms):
-            records.extend([record] if record is not None else [])
-            notes.extend(remarks)
-    except Exception as error:  # one bad file never stops the others
-        return Part([], [], _failure(volume.name, error))
-    return Part(records, notes, None)
-
-
-def tasks(planned: Sequence[Planned], pipeline: Pipeline) -> list[Task]:
-    """Divides the slices into tasks of at most `TASK_BYTES`, so that memory stays bounded whatever the volumes."""
-    height, width = pipeline.size
-    n = max(1, TASK_BYTES // (8 * height * width * (1 + max(2 * pipeline.coils, 1))))
-    result = []
-    for one in planned:
-        slices = one.volume.slices
-        chunks = [slices[i : i + n] for i in range(0, len(slices), n)]
-        result += [Task(one, chunk, chunk is chunks[-1]) for chunk in chunks]
-    return result
 
 
 def common_size(volumes: Sequence[AnyVolume], size: int | tuple[int, int] | None) -> tuple[int, int]:
@@ -334,7 +199,7 @@ def _write(job: Job, planned: Sequence[Planned], pipeline: Pipeline, header: Sli
     work = partial(second_pass, pipeline=pipeline, pseudonyms=job.pseudonyms)
     todo = tasks(planned, pipeline)
     with SliceWriter(job.out, header, pipeline.size, pipeline.with_image, pipeline.coils) as writer:
-        volume = _Written(writer)
+        volume = WrittenVolume(writer)
         for task, part in zip(todo, _mapped(work, todo, job, "slices"), strict=True):
             volume.add(part)
             if task.last:
@@ -344,49 +209,6 @@ def _write(job: Job, planned: Sequence[Planned], pipeline: Pipeline, header: Sli
             raise PrepError(f"no slice could be made of {len(planned)} volumes: nothing was written")
     write_manifest(job.out, header.digest, outcomes, job.pseudonyms)
     return _conclude(job, outcomes)
-
-
-class _Written:
-    """The slices of one volume after another, taken back when one of them fails."""
-
-    def __init__(self, writer: SliceWriter) -> None:
-        self.writer = writer
-        self._begin()
-
-    def _begin(self) -> None:
-        self.start = self.writer.n
-        self.failure: Outcome | None = None
-        self.notes: Counter[str] = Counter()
-        self.scales, self.ranges, self.maxima = list[float](), list[float](), list[float]()
-
-    def add(self, part: Part) -> None:
-        """Write a part of the volume, unless an earlier one failed."""
-        self.failure = self.failure or part.failure
-        if self.failure is None:
-            self.notes.update(part.notes)
-            for record in part.records:
-                self.writer.append(record)
-                self.scales.append(record.scale)
-                self.ranges.append(record.data_range)
-                self.maxima.append(record.scale * record.peak)
-
-    def finish(self, planned: Planned) -> Outcome:
-        """End the volume: what became of it."""
-        volume, split = planned
-        n = self.writer.n - self.start
-        outcome = self.failure
-        if outcome is None and n == 0:
-            outcome = Outcome(volume.name, "failed", "every chosen slice is blank")
-        if outcome is not None:
-            self.writer.rollback(self.start)
-        else:
-            if volume.whole and self.writer.with_image and all(math.isnan(one) for one in self.ranges):
-                self.writer.set_data_range(self.start, [max(self.maxima) / scale for scale in self.scales])
-            notes = [f"{note} ({count} of {len(volume.slices)} slices)" for note, count in sorted(self.notes.items())]
-            text = "; ".join([*([volume.note] if volume.note else []), *notes])
-            outcome = Outcome(volume.name, "done", text, slices=n, target=volume.target, split=split)
-        self._begin()
-        return outcome
 
 
 def _conclude(job: Job, outcomes: Sequence[Outcome]) -> bool:

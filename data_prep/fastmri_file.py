@@ -19,7 +19,6 @@ from data_prep.simulate import VolumeRange, crop_or_pad
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from es_medical.data.geometry import Geometry
 
 Coils = Literal["single", "multi"]
 Target = Literal["auto", "esc", "rss"]
@@ -109,71 +108,14 @@ def read_kspace(file: h5py.File, index: int) -> NDArray[np.complexfloating]:
     Raises:
         PrepError: it cannot be read, is not complex, or holds NaN or infinite values.
     """
-    k = _read(file, "kspace", index)
+    k = read_numbers(file, "kspace", index)
     if not np.iscomplexobj(k):
         raise PrepError(f"kspace is {k.dtype}, expected complex: its imaginary part is lost")
     return k
 
 
-class FastMRIVolume:
-    """A file in fastMRI's layout as a `RawVolume`, read slice by slice.
-
-    Args:
-        file: the open HDF5 file: `kspace` (slices, H, W) or (slices, coils, H, W), and where there are `mask` (W,),
-            `reconstruction_*` (whose size is that of the reconstruction) and `ismrmrd_header`.
-
-    Raises:
-        PrepError: there is no such k-space, or its mask does not fit.
-    """
-
-    noise_covariance: NDArray[np.complexfloating] | None = None
-    note = ""
-
-    def __init__(self, file: h5py.File) -> None:
-        if "kspace" not in file:
-            raise PrepError(_without_kspace(file))
-        shape = _shape(file, "kspace")
-        if len(shape) not in COILS_OF_RANK:
-            raise PrepError(f"kspace of shape {shape} has rank {len(shape)}, expected (slices, H, W) or (slices, coils, H, W)")
-        if 0 in shape:
-            raise PrepError(f"kspace of shape {shape} holds no {'slices' if shape[0] == 0 else 'samples'}")
-        self._file = file
-        self.n_slices, self.coils = shape[0], shape[1] if COILS_OF_RANK[len(shape)] == "multi" else 0
-        self.size: tuple[int, int] = (shape[-2], shape[-1])
-        self.encoding = self._encoding()
-        self.mask = self._mask()
-        self.subject = _patient(file)
-
-    def kspace(self, index: int) -> NDArray[np.complexfloating]:
-        """One slice, (H, W) or (coils, H, W), complex64; see `read_kspace`."""
-        k = read_kspace(self._file, index)
-        if k.dtype.itemsize > 8 and np.abs(k).max() > np.finfo(np.float32).max:
-            raise PrepError(f"kspace slice {index} has values up to {np.abs(k).max():g}, too large for single precision")
-        return k.astype(np.complex64, copy=False)
-
-    def geometry(self, index: int) -> Geometry | None:
-        """None: the layout holds no orientation."""
-        return None
-
-    def _encoding(self) -> Encoding:
-        """That of the header, with the size of the stored reconstruction and the pixels of the stored k-space."""
-        encoding = parse_header(_scalar(self._file, "ismrmrd_header"))
-        if encoding.recorded is not None:
-            rows, columns = (m / n for m, n in zip(encoding.recorded, self.size, strict=True))
-            encoding = encoding._replace(pixel=(encoding.pixel[0] * rows, encoding.pixel[1] * columns))
-        stored = [_shape(self._file, key) for key in RECONSTRUCTIONS if key in self._file]
-        return encoding._replace(size=stored[0][1:]) if stored and len(stored[0]) == 3 and 0 not in stored[0] else encoding
-
-    def _mask(self) -> NDArray[np.bool_] | None:
-        if "mask" not in self._file:
-            return None
-        mask = np.squeeze(_read(self._file, "mask"))
-        if mask.shape != (self.size[1],) or not np.isin(mask, (0, 1)).all():
-            raise PrepError(f"mask of shape {mask.shape} is none of 0 and 1 for each of the {self.size[1]} columns of kspace")
-        return mask.astype(bool)
-
-
-def _read(file: h5py.File, name: str, index: int | None = None) -> NDArray:
+def read_numbers(file: h5py.File, name: str, index: int | None = None) -> NDArray:
+    """A dataset, or one row of it. Raises PrepError when it cannot be read or holds NaN or infinite values."""
     what = name if index is None else f"{name} slice {index}"
     try:
         x = _dataset(file, name)[() if index is None else index]
@@ -213,7 +155,7 @@ def read_target(file: h5py.File, target: str, index: int, size: tuple[int, int])
     """One slice of the ground truth, (H, W), in raw units, cropped or padded to `size` in the image domain."""
     if target not in RECONSTRUCTIONS:
         return crop_or_pad(magnitude(read_kspace(file, index)), size)
-    x = _read(file, target, index)
+    x = read_numbers(file, target, index)
     if np.iscomplexobj(x):
         x = np.abs(x)
     if x.min() < 0:
@@ -232,13 +174,13 @@ def inspect(path: Path, name: str, digest: str, wanted: Wanted) -> Volume:
         if "schema" in file.attrs and "measurement" in file:
             raise SkipError("a slice file of es_medical, not raw data")
         n = _check_kspace(file, wanted.coils)
-        encoding = parse_header(_scalar(file, "ismrmrd_header"))
+        encoding = parse_header(scalar(file, "ismrmrd_header"))
         target = _target(file, wanted)
         size = _check_target(file, target, n, encoding)
         chosen = (n // 2,) if wanted.slices == "middle" else tuple(range(n))
         extremes = [_extremes(file, target, i, size) for i in range(n)]
         padding = _check_samples(file, target, n, chosen, encoding)
-        subject = _patient(file) or digest
+        subject = patient(file) or digest
     varied = tuple(i for i in chosen if extremes[i][1] > extremes[i][0])
     if not varied:
         raise PrepError(f"every chosen slice is constant (slice {chosen[0]}: {extremes[chosen[0]][0]:g})")
@@ -253,18 +195,20 @@ def _extremes(file: h5py.File, target: str, index: int, size: tuple[int, int]) -
     return float(x.min()), float(x.max())
 
 
-def _scalar(file: h5py.File, name: str) -> bytes | str:
+def scalar(file: h5py.File, name: str) -> bytes | str:
+    """A dataset that is one text, or an empty string."""
     data = file.get(name)
     value = data[()] if isinstance(data, h5py.Dataset) and data.size == 1 else ""
     value = value.item() if isinstance(value, np.ndarray) else value
     return value if isinstance(value, bytes | str) else ""
 
 
-def _shape(file: h5py.File, name: str) -> tuple[int, ...]:
+def shape_of(file: h5py.File, name: str) -> tuple[int, ...]:
+    """Shape of a dataset of numbers."""
     return tuple(_dataset(file, name).shape or ())  # None: a dataset without data
 
 
-def _patient(file: h5py.File) -> str:
+def patient(file: h5py.File) -> str:
     """The patient's identifier, or an empty string: 7, 7.0, "7", b"7" and arrays of one of them are the same patient."""
     value = file.attrs.get("patient_id", "")
     if isinstance(value, np.ndarray | np.generic) and value.size == 1:
@@ -279,8 +223,8 @@ def _patient(file: h5py.File) -> str:
 def _check_kspace(file: h5py.File, coils: Coils) -> int:
     """Number of slices; the coil axis is told by the rank."""
     if "kspace" not in file:
-        raise PrepError(_without_kspace(file))
-    shape, ranks = _shape(file, "kspace"), {"single": 3, "multi": 4}
+        raise PrepError(without_kspace(file))
+    shape, ranks = shape_of(file, "kspace"), {"single": 3, "multi": 4}
     if len(shape) != ranks[coils]:
         kind = {3: "single-coil", 4: "multi-coil"}.get(len(shape), f"rank {len(shape)}")
         other = "multi" if coils == "single" else "single"
@@ -299,7 +243,8 @@ def named(file: h5py.File) -> str:
     return ", ".join([*known, *([f"{others} other{'s' if others > 1 else ''}"] if others else [])]) or "nothing"
 
 
-def _without_kspace(file: h5py.File) -> str:
+def without_kspace(file: h5py.File) -> str:
+    """Say what a file without k-space is."""
     found = named(file)
     raw = isinstance(file.get("dataset"), h5py.Group) and "xml" in file["dataset"]
     return f"no dataset kspace (found: {found})" + (": an ISMRMRD raw file, give --measurements real" if raw else "")
@@ -312,7 +257,7 @@ def _target(file: h5py.File, wanted: Wanted) -> str:
             return key
     if wanted.target != "auto":
         raise PrepError(f"no dataset {keys[0]} (found: {named(file)})")
-    if "mask" in file and not (_read(file, "mask") == 1).all():
+    if "mask" in file and not (read_numbers(file, "mask") == 1).all():
         raise SkipError("undersampled (stored mask, no reconstruction): no ground truth to simulate measurements from")
     return COMPUTED[wanted.coils]
 
@@ -321,7 +266,7 @@ def _check_target(file: h5py.File, target: str, n: int, encoding: Encoding) -> t
     """(H, W) of the target: its own, or for a computed one that of the header, or fastMRI's 320 x 320."""
     if target not in RECONSTRUCTIONS:
         return encoding.size or FASTMRI_SIZE
-    shape = _shape(file, target)
+    shape = shape_of(file, target)
     if len(shape) != 3 or shape[0] != n or 0 in shape:
         raise PrepError(f"{target} has shape {shape}, expected (slices, rows, columns) with {n} slices as kspace")
     return int(shape[1]), int(shape[2])

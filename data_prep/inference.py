@@ -7,7 +7,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from data_prep.fastmri import Job, Options, run
+from data_prep.fastmri import Job, run
+from data_prep.fastmri_options import Options
 from data_prep.manifest import PrepError, Pseudonyms, default_salt, manifest_path
 from es_medical.data import read_header
 

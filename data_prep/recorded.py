@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from data_prep.fastmri_file import FASTMRI_SIZE, Chosen, Coils, FastMRIVolume, open_volume
+from data_prep.fastmri_file import FASTMRI_SIZE, Chosen, Coils, open_volume
+from data_prep.fastmri_volume import FastMRIVolume
 from data_prep.ismrmrd_raw import is_ismrmrd, open_ismrmrd
 from data_prep.manifest import PrepError, SkipError
 from data_prep.sampling import measured_extent
