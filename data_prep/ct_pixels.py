@@ -24,6 +24,7 @@ AIR = -1000.0  # HU, also the lower end of the stored window
 EVIDENCE = 0.005  # share of pixels between -1100 and 0 from which values without rescale count as Hounsfield units
 NO_AIR = -200.0  # HU; a slice without any lower value is unusual
 NO_TISSUE = 8000.0  # HU; above it lie metal and misread values
+BEYOND = "values above the bits stored: what stands there is left out"
 JPEG2000 = (uid.JPEG2000, uid.JPEG2000Lossless)
 
 
@@ -69,12 +70,15 @@ def hounsfield(stored: NDArray[np.integer], encoding: Encoding, intercept: float
     Raises:
         PrepError: there is no rescale, and nothing says what the stored values mean.
     """
+    used, cut = _used_bits(stored, encoding)
     padded = _padded(stored, encoding)
+    if used is not stored and (beside := _padded(used, encoding)) is not None:  # an overlay may lie over padding
+        padded = beside if padded is None else padded | beside
     if padded is not None and padded.all():
         raise PrepError("every pixel is padding")
-    slope, shift, notes = _rescale(stored, padded, encoding, intercept)
-    stored = _used_bits(stored, encoding)
-    values = stored.astype(np.float32)
+    slope, shift, notes = _rescale(used, padded, encoding, intercept)
+    notes += (BEYOND,) * bool(np.any(cut if padded is None else cut & ~padded))
+    values = used.astype(np.float32)
     if slope != 1:
         values *= np.float32(slope)
     values += np.float32(shift)
@@ -119,14 +123,18 @@ def _padded(stored: NDArray[np.integer], encoding: Encoding) -> NDArray[np.bool_
     return found if found.any() else None
 
 
-def _used_bits(stored: NDArray[np.integer], encoding: Encoding) -> NDArray[np.integer]:
-    """Leaves out what stands above the stored bits: an old overlay, or the missing extension of a sign."""
+def _used_bits(stored: NDArray[np.integer], encoding: Encoding) -> tuple[NDArray[np.integer], NDArray[np.bool_] | np.bool_]:
+    """Leaves out what stands above the stored bits: an old overlay, the missing extension of a sign, or anything else.
+
+    Returns:
+        the values, and which of them had something there that is neither of the first two.
+    """
     unused = encoding.bits - encoding.bits_stored
-    if not unused:
-        return stored
-    if encoding.overlay or (encoding.signed and stored.max(initial=0) >= 2 ** (encoding.bits_stored - 1)):
-        return np.right_shift(np.left_shift(stored, unused), unused)  # signed shifts keep the sign
-    return stored
+    high = 2 ** (encoding.bits_stored - encoding.signed)
+    if not unused or not (encoding.overlay or stored.max(initial=0) >= high):
+        return stored, np.False_
+    used = np.right_shift(np.left_shift(stored, unused), unused)  # signed shifts keep the sign
+    return used, np.False_ if encoding.overlay else stored >= 2**encoding.bits_stored
 
 
 def _plain(path: Path, offset: int, encoding: Encoding) -> NDArray[np.integer]:

@@ -103,12 +103,26 @@ def step_of(which: Chosen) -> int:
 
 
 def by_series(files: Iterable[CTFile]) -> list[list[CTFile]]:
-    """Groups files by SeriesInstanceUID, wherever they lie; files without one by their folder."""
+    """Groups files by SeriesInstanceUID, wherever they lie; files without one by their folder.
+
+    A UID that stands in files of several patients (of a careless de-identification) makes a series of each.
+    """
     groups: dict[tuple[str, str], list[CTFile]] = defaultdict(list)
     for file in files:
         folder = "" if file.series else file.name.rpartition("/")[0]
         groups[file.series, folder].append(file)
-    return list(groups.values())
+    return [part for group in groups.values() for part in _by_patient(group)]
+
+
+def _by_patient(group: list[CTFile]) -> list[list[CTFile]]:
+    """The group itself, or one for each patient (and for the files that name none) where it has several."""
+    parts: dict[str, list[CTFile]] = defaultdict(list)
+    for file in group:
+        parts[file.patient].append(file)
+    if len(parts.keys() - {""}) < 2:
+        return [group]
+    note = "one SeriesInstanceUID for several patients: taken apart by PatientID"
+    return [[file._replace(notes=(*file.notes, note)) for file in part] for part in parts.values()]
 
 
 def name_series(group: Sequence[CTFile], folders: Counter[str]) -> str:

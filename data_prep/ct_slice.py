@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from data_prep.ct_pixels import AIR
+from data_prep.manifest import PrepError
 from data_prep.simulate import crop_or_pad
 from es_medical.data.geometry import Geometry
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 LOWEST, HIGHEST = AIR, 1000.0  # HU, the window that becomes [0, 1]
 SCALE, OFFSET = HIGHEST - LOWEST, LOWEST  # HU = stored * SCALE + OFFSET
+
+LONGEST = 20.0  # times the shorter side of a pixel; reformatted slices of 5 mm at 0.5 mm have 10
 
 Size = tuple[int, int]
 
@@ -46,6 +49,9 @@ def prepare(hu: NDArray[np.float32], place: Geometry, size: int) -> Prepared:
         hu: (H, W) Hounsfield units.
         place: the plane of its pixels; unknown spacing counts as square pixels.
         size: rows and columns afterwards.
+
+    Raises:
+        PrepError: pixels so long that their sizes must be wrong.
     """
     old = (hu.shape[0], hu.shape[1])
     field = square_field(old, place.spacing)
@@ -77,10 +83,15 @@ def square_field(size: Size, spacing: tuple[float, float]) -> Size:
         size: rows and columns.
         spacing: of rows and columns in mm; NaN counts as square pixels.
 
+    Raises:
+        PrepError: pixels so long that their sizes must be wrong; the field could be of any size.
+
     >>> square_field((64, 80), (0.5, 1.0)), square_field((512, 512), (0.7, 0.7)), square_field((10, 30), (float("nan"),) * 2)
     ((160, 80), (512, 512), (30, 30))
     """
     rows, columns = (1.0, 1.0) if np.isnan(spacing).any() else spacing
+    if max(rows, columns) > LONGEST * min(rows, columns):
+        raise PrepError(f"pixels of {rows:g} x {columns:g} mm: expected sides that differ by a factor of {LONGEST:g} at most")
     side = max(size[0] * rows, size[1] * columns)
     return max(round(side / rows), size[0]), max(round(side / columns), size[1])
 

@@ -1,6 +1,7 @@
 """Checkpoints: resume exactly where training stopped, and keep the best weights."""
 
 import logging
+import math
 import random
 import uuid
 import warnings
@@ -251,14 +252,18 @@ def architecture(network: nn.Module) -> dict[str, Any]:
 
 
 def scanner(physics: Operator) -> dict[str, Any]:
-    """Describe the geometry of a CT scanner; empty for MRI."""
-    geometry = getattr(physics, "geometry", None)
-    return {} if geometry is None else geometry.to_dict()
+    """Describe the geometry of a CT scanner and the norm that its matrix is divided by; empty for MRI."""
+    geometry, norm = (getattr(physics, name, None) for name in ("geometry", "norm"))
+    return {} if geometry is None or norm is None else geometry.to_dict() | {"norm": float(norm)}
 
 
 def _differences(kept: Mapping[str, Any], given: Mapping[str, Any]) -> str:
     """Names of what differs between two scanners, e.g. "angles, size"."""
-    return ", ".join(sorted(name for name in kept.keys() | given.keys() if kept.get(name) != given.get(name)))
+    names = sorted(name for name in kept.keys() | given.keys() if kept.get(name) != given.get(name))
+    old, new = kept.get("norm"), given.get("norm")
+    if old is None or new is None or math.isclose(old, new, rel_tol=1e-4):  # found by iterations; older files keep none
+        names = [name for name in names if name != "norm"]
+    return ", ".join(names if kept else ())
 
 
 def _check_same(what: str, folder: str | Path, kept: Mapping[str, Any], given: Mapping[str, Any]) -> None:

@@ -63,6 +63,8 @@ class SourceSeries:
                 + ("" if known else " where the positions of the volume's slices are unknown")
             )
         planes = tuple(self._on_grid(plane, wanted[0].spacing, size) for plane in self.planes)
+        if n == 1 and np.isnan(planes[0].slice_spacing):  # of one slice the source need not tell it
+            planes = (replace(planes[0], slice_spacing=wanted[0].slice_spacing),)
         order = [_nearest(plane, planes, size) for plane in wanted] if known else [row - first for row in rows]
         if known and len(wanted) < n:
             _check_heights(wanted, [planes[i] for i in order])

@@ -78,9 +78,10 @@ class Geometry(ABC):
 
     @property
     def spacing(self) -> float:
-        """Angle from one view to the next (median)."""
+        """Angle from one view to the next (median); an angle that is measured several times counts once."""
         angles = np.sort(np.mod(self.angles, self.full_arc))
-        return float(np.median(np.diff(angles, append=angles[0] + self.full_arc)))
+        gaps = np.diff(angles, append=angles[0] + self.full_arc)
+        return float(np.median(gaps[gaps > 1e-9]))
 
     @property
     def bins(self) -> NDArray[np.floating]:

@@ -99,7 +99,7 @@ def _arcs(geometry: Geometry) -> np.ndarray:
     angles = np.mod(geometry.angles, period)
     order = np.argsort(angles, kind="stable")
     gaps = np.diff(angles[order], append=angles[order[0]] + period)
-    typical = np.median(gaps)
+    typical = np.median(gaps[gaps > 1e-9])  # an angle may be measured several times
     if isinstance(geometry, FanBeam) and gaps.max() > 2 * typical + 1e-6:
         raise ValueError(
             f"filtered back-projection of a fan beam needs views all the way round, got {len(gaps)} views with a gap of "

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from ct_archives import IMPLICIT, ct, disc, with_pixels, write, write_bare
 from pydicom import Dataset, dcmread
+from pydicom.pixels import apply_modality_lut
 from pydicom.uid import ExplicitVRBigEndian, JPEG2000Lossless, JPEGLosslessSV1, JPEGLSLossless, RLELossless
 
 from data_prep.ct_elements import quiet_pydicom
@@ -140,6 +141,43 @@ def test_overlay_in_unused_bits_is_left_out(hounsfield):
     data.BitsStored, data.HighBit = 12, 11
     data.add_new(0x60000102, "US", 15)
     np.testing.assert_array_equal(hounsfield(data).values, disc())
+
+
+def test_padding_below_an_overlay_becomes_air(hounsfield):
+    """Bright padding, so that the window does not turn it into air anyway."""
+    pixels = np.where(disc() > -1000, 1064, 4095).astype("<u2")
+    pixels[:5] |= 0x8000
+    data = with_pixels(ct(), pixels)
+    data.BitsStored, data.HighBit, data.PixelPaddingValue = 12, 11, 4095
+    data.add_new(0x60000102, "US", 15)
+    np.testing.assert_array_equal(hounsfield(data).values, disc())
+
+
+def test_whatever_stands_above_the_stored_bits_is_left_out_and_told(hounsfield):
+    data = with_pixels(ct(), (disc() + 1024).astype("<u2") | 0x4000)
+    data.BitsStored, data.HighBit = 12, 11
+    values, notes = hounsfield(data)
+    np.testing.assert_array_equal(values, disc())
+    np.testing.assert_array_equal(values, apply_modality_lut(data.pixel_array, data))
+    assert any("above the bits stored" in note for note in notes)
+
+
+def test_padding_above_the_stored_bits_is_padding(hounsfield):
+    data = with_pixels(ct(), np.where(disc() > -1000, 1064, 63536).astype("<u2"))
+    data.BitsStored, data.HighBit, data.PixelPaddingValue = 12, 11, 63536
+    values, notes = hounsfield(data)
+    np.testing.assert_array_equal(values, disc())
+    assert not any("above the bits stored" in note for note in notes)
+
+
+@pytest.mark.parametrize("extended", [True, False])
+def test_sign_may_end_with_the_stored_bits(hounsfield, extended):
+    stored = np.where(disc() > -1000, 40, -1000)
+    data = with_pixels(ct(intercept=0, signed=True), (stored if extended else stored & 0xFFF).astype("<i2"))
+    data.BitsStored, data.HighBit = 12, 11
+    values, notes = hounsfield(data)
+    np.testing.assert_array_equal(values, disc())
+    assert not notes
 
 
 def test_short_pixel_data_names_byte_counts(tmp_path):

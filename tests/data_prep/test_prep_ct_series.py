@@ -127,3 +127,23 @@ def test_every_nth_holds_the_middle(tmp_path):
 def test_unknown_choice_of_slices(which):
     with pytest.raises(PrepError, match="middle, all, or every:N"):
         step_of(which)
+
+
+def test_uid_shared_by_patients_makes_a_series_of_each(tmp_path):
+    """Stacked into one, a patient's slices would stand between another's, and in his split."""
+    for i, patient in enumerate(["a", "b", "b", ""]):
+        data = ct(z=2.5 * i, patient=patient)
+        data.SeriesInstanceUID = "1.2.3"
+        write(data, tmp_path / f"{i}.dcm")
+    with quiet_pydicom():
+        groups = by_series([read_ct(path, path.name, "dicom") for path in sorted(tmp_path.iterdir())])
+    assert [[file.patient for file in group] for group in groups] == [["a"], ["b", "b"], [""]]
+    assert all("several patients" in make_series(group, "series").notes[0] for group in groups)
+
+
+def test_file_without_patient_stays_with_its_series(tmp_path):
+    def forget(data, i):
+        data.PatientID = "" if i == 1 else "p"
+
+    write_series(tmp_path, 3, change=forget)
+    assert along(series_of(tmp_path)) == [0, 2.5, 5]

@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from data_prep.ct_slice import OFFSET, SCALE, area_resize, prepare, square_field
+from data_prep.manifest import PrepError
 from es_medical.data.geometry import Geometry
 
 AXIAL = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
@@ -67,3 +68,9 @@ def test_mark_keeps_its_place_in_the_patient(size, spacing, new):
 def test_unknown_spacing_counts_as_square_pixels():
     assert square_field((10, 30), (np.nan, np.nan)) == (30, 30)
     assert prepare(np.zeros((10, 30), np.float32), Geometry(), 16).image.shape == (1, 16, 16)
+
+
+@pytest.mark.parametrize("spacing", [(1e-5, 1.0), (1.0, 400.0)])
+def test_pixels_that_long_are_refused_before_the_field_grows(spacing):
+    with pytest.raises(PrepError, match="mm: expected sides that differ by a factor of 20"):
+        prepare(np.zeros((32, 32), np.float32), plane(spacing), 16)

@@ -22,6 +22,8 @@ from es_medical.engine.checkpoint import (
     set_random_states,
 )
 from es_medical.engine.distributed import parallel, stop
+from es_medical.physics.ct import CT
+from es_medical.physics.ct_geometry import ParallelBeam
 
 
 @pytest.fixture(scope="module")
@@ -339,3 +341,15 @@ def test_how_the_data_was_made_is_kept_with_the_weights(data_file, tmp_path):
     assert (kept["acceleration"], kept["center_fraction"]) == (header.acceleration, header.center_fraction)
     with pytest.raises(FileNotFoundError, match="train first"):
         read_preparation(tmp_path / "nowhere")
+
+
+def test_norm_of_a_scanner_is_kept_with_the_weights_and_compared(data_file, tmp_path):
+    parts = Parts(data_file)
+    parts.physics = CT(ParallelBeam((16, 16), n_views=6))
+    parts.checkpoints(tmp_path).save_best(1.0, 1)
+    assert torch.load(tmp_path / BEST, weights_only=True)["scanner"]["norm"] == float(parts.physics.norm) > 1
+    parts.physics.norm = parts.physics.norm * 1.000001
+    load_weights(tmp_path, parts.network, parts.physics, parts.inferer)  # warnings are errors
+    parts.physics = CT(ParallelBeam((16, 16), n_views=6), unit_norm=False)
+    with pytest.warns(UserWarning, match="other norm"):
+        load_weights(tmp_path, parts.network, parts.physics, parts.inferer)

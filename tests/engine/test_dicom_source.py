@@ -44,6 +44,16 @@ def test_one_file_is_a_series_of_one_slice(source):
     assert series.size == (12, 10)
 
 
+def test_one_slice_keeps_the_spacing_of_the_volume_where_its_source_states_none(source):
+    """With a source as without one: else a NIfTI volume is 1 mm thick with it, and the slice's thickness without it."""
+    series = read_source(source / "IM2")
+    assert np.isnan(series.planes[0].slice_spacing)
+    assert series.matched([Geometry(slice_spacing=2.5)], (12, 10))[1][0].slice_spacing == 2.5
+    change(source / "IM2", SpacingBetweenSlices=4)
+    stated = read_source(source / "IM2").matched([Geometry(slice_spacing=2.5)], (12, 10))[1]
+    assert stated[0].slice_spacing == 4
+
+
 def test_what_is_no_dicom_is_passed_over_and_a_copy_counts_once(source, caplog):
     (source / ".DS_Store").write_bytes(b"\0\0\0\1Bud1")
     (source / "notes.txt").write_text("knee")

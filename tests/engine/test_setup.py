@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from ignite.utils import manual_seed
-from tiny import CENTER, SIGMA, SPLITS, write_slices
+from tiny import CENTER, SIGMA, SPLITS, write_sinograms, write_slices
 
 from es_medical.engine import setup
 from es_medical.groups import D4
@@ -168,3 +168,12 @@ def test_training_data_set_without_image_never_opens_it(data_file):
 def test_run_name_says_what_it_is():
     assert setup.run_name("es", 8, 0) == "es-x8-seed0"
     assert setup.run_name("supervised", 2.5, 3, "-evaluate") == "supervised-x2.5-seed3-evaluate"
+
+
+def test_sinograms_are_no_kspace(tmp_path):
+    """Whichever of the two a bundle makes first says so."""
+    path = str(write_sinograms(tmp_path / "ct.h5"))
+    with pytest.raises(ValueError, match="holds CT data: expected MR"):
+        setup.build_split(path, "lines", 0.8, True)
+    with pytest.raises(ValueError, match="holds CT data: expected MR"):
+        setup.build_physics(path, 4, CENTER)

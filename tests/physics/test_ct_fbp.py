@@ -152,3 +152,10 @@ def test_fan_that_does_not_go_all_the_way_round_is_refused():
     physics = CT(geometry)
     with pytest.raises(ValueError, match="gap of 170.0 degrees; use A_dagger"):
         physics.fbp(torch.zeros(1, 1, *geometry.shape))
+
+
+@pytest.mark.parametrize("times", [3, 4])
+def test_views_that_are_measured_several_times_count_once(times):
+    angles = tuple(np.repeat(np.arange(0, 180, 3.0), times))
+    physics, once, x = CT(ParallelBeam((32, 32), angles)), CT(ParallelBeam((32, 32), n_views=60)), phantom(32)
+    torch.testing.assert_close(physics.fbp(physics.A(x)), once.fbp(once.A(x)), rtol=0, atol=1e-4)

@@ -22,6 +22,7 @@ def test_views_are_spread_evenly_without_the_last_end():
     np.testing.assert_allclose(FAN.angles, 360 * np.arange(7) / 7)
     assert ParallelBeam((8, 8), n_views=2, arc=90.0).angles == (0, 45)
     assert PARALLEL.spacing == pytest.approx(36)
+    assert ParallelBeam((8, 8), tuple(np.repeat([0.0, 60, 120], 3))).spacing == pytest.approx(60)  # repeated views
 
 
 @pytest.mark.parametrize("geometry", [PARALLEL, FAN])
