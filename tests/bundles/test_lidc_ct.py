@@ -349,12 +349,12 @@ def test_open_knobs_take_any_file(tmp_path, workflow_uri):
 def test_another_scanner_of_as_many_views_is_warned_of_and_refused_to_go_on_with(trained, tmp_path, workflow_uri):
     """The mask is the same: every view is measured."""
     other = write_sinograms(tmp_path / "other.h5", (24, 24))
-    with pytest.warns(UserWarning, match="trained for another scanner than the data has: other n_detectors, size"):
+    with pytest.warns(UserWarning, match="trained for another scanner than the data has: other n_detectors, norm, size"):
         reconstruct(trained, other, output_dir=str(tmp_path))
     shutil.copytree(trained / "models", tmp_path / "models")
     with pytest.raises(RuntimeError) as caught:
         train(tmp_path, other, workflow_uri, epochs=3, resume=True)
-    assert "is of a training for another scanner: other n_detectors, size" in causes(caught.value)
+    assert "is of a training for another scanner: other n_detectors, norm, size" in causes(caught.value)
 
 
 @pytest.mark.parametrize("file", ["train.yaml", "inference.json"])
