@@ -16,7 +16,7 @@ from torch import Tensor
 from data_prep.ct_pixels import AIR
 from data_prep.manifest import PrepError
 from data_prep.simulate import crop_or_pad
-from es_medical.data.geometry import Geometry
+from es_medical.data.geometry import Geometry, square_field
 
 if TYPE_CHECKING:
     import torchio
@@ -54,7 +54,7 @@ def prepare(hu: NDArray[np.float32], place: Geometry, size: int) -> Prepared:
         PrepError: pixels so long that their sizes must be wrong.
     """
     old = (hu.shape[0], hu.shape[1])
-    field = square_field(old, place.spacing)
+    field = checked_field(old, place.spacing)
     clipped = clip(hu)
     if field != old:
         clipped = crop_or_pad(clipped - AIR, field) + np.float32(AIR)
@@ -76,24 +76,16 @@ def _clamp() -> torchio.Clamp:
     return torchio.Clamp(LOWEST, HIGHEST)
 
 
-def square_field(size: Size, spacing: tuple[float, float]) -> Size:
-    """Rows and columns that cover a square in mm: the longer side stays, the shorter one grows.
-
-    Args:
-        size: rows and columns.
-        spacing: of rows and columns in mm; NaN counts as square pixels.
+def checked_field(size: Size, spacing: tuple[float, float]) -> Size:
+    """The square field of view of a slice, see `square_field`.
 
     Raises:
         PrepError: pixels so long that their sizes must be wrong; the field could be of any size.
-
-    >>> square_field((64, 80), (0.5, 1.0)), square_field((512, 512), (0.7, 0.7)), square_field((10, 30), (float("nan"),) * 2)
-    ((160, 80), (512, 512), (30, 30))
     """
     rows, columns = (1.0, 1.0) if np.isnan(spacing).any() else spacing
     if max(rows, columns) > LONGEST * min(rows, columns):
         raise PrepError(f"pixels of {rows:g} x {columns:g} mm: expected sides that differ by a factor of {LONGEST:g} at most")
-    side = max(size[0] * rows, size[1] * columns)
-    return max(round(side / rows), size[0]), max(round(side / columns), size[1])
+    return square_field(size, spacing)
 
 
 def area_resize(x: Tensor, size: Size) -> Tensor:

@@ -16,6 +16,21 @@ AXIAL_SUPINE = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
 LPS_TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])
 
 
+def square_field(size: Size, spacing: tuple[float, float]) -> Size:
+    """Rows and columns that cover a square in mm: the longer side stays, the shorter one grows.
+
+    Args:
+        size: rows and columns.
+        spacing: of rows and columns in mm; NaN counts as square pixels.
+
+    >>> square_field((64, 80), (0.5, 1.0)), square_field((512, 512), (0.7, 0.7)), square_field((10, 30), (NAN, NAN))
+    ((160, 80), (512, 512), (30, 30))
+    """
+    rows, columns = (1.0, 1.0) if np.isnan(spacing).any() else spacing
+    side = max(size[0] * rows, size[1] * columns)
+    return max(round(side / rows), size[0]), max(round(side / columns), size[1])
+
+
 @dataclass(frozen=True)
 class Geometry:
     """The plane of one slice, in mm of the patient's left, posterior and superior (LPS) as in DICOM (PS3.3 C.7.6.2).

@@ -12,7 +12,7 @@ from pydicom import Dataset, dcmread
 from pydicom.errors import InvalidDicomError
 from pydicom.uid import MediaStorageDirectoryStorage
 
-from es_medical.data.geometry import NAN, Geometry, Size
+from es_medical.data.geometry import NAN, Geometry, Size, square_field
 from es_medical.engine.dicom_kind import MR, Kind
 
 logger = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class SourceSeries:
         """The source's plane with the volume's pixel grid of `size` and `spacing`."""
         if size == self.size and np.isnan(spacing).any():
             return plane
-        square = _square(self.size, plane.spacing)
+        square = square_field(self.size, plane.spacing)
         for changed in (
             plane.resized(self.size, size),
             plane.rescaled(self.size, size),
@@ -90,13 +90,6 @@ class SourceSeries:
             f"the source DICOM series has {self.size} pixels of {plane.spacing} mm (field of view {field} mm), the volume "
             f"{size} pixels of {spacing} mm (field of view {wanted} mm): expected the same pixel spacing or field of view"
         )
-
-
-def _square(size: Size, spacing: tuple[float, float]) -> Size:
-    """Rows and columns of a field of view that is square in mm: the shorter side grows to the longer one."""
-    side = max(pixels * mm for pixels, mm in zip(size, spacing, strict=True))
-    rows, columns = (max(round(side / mm), pixels) for pixels, mm in zip(size, spacing, strict=True))
-    return rows, columns
 
 
 def _check_heights(wanted: Sequence[Geometry], found: Sequence[Geometry]) -> None:

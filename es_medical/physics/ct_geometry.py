@@ -52,7 +52,6 @@ class Geometry(ABC):
         if len(self.size) != 2 or not np.isfinite(self.angles).all():
             raise ValueError(f"size is (height, width) and angles are finite, got {self.size} and {self.angles}")
         _positive(height=self.size[0], width=self.size[1], pitch=self.pitch)
-        self._check()
         if not self.n_detectors:
             self._set(n_detectors=math.ceil(self._needed_width() / self.pitch - 1e-9))
         self._set(n_detectors=int(self.n_detectors))
@@ -61,10 +60,6 @@ class Geometry(ABC):
     def _set(self, **fields: object) -> None:
         for name, value in fields.items():
             object.__setattr__(self, name, value)
-
-    @abstractmethod
-    def _check(self) -> None:
-        """Check what only this kind of geometry has."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -123,9 +118,6 @@ class ParallelBeam(Geometry):
         """Radius of the circle that every view sees as a whole: half the detector."""
         return self.n_detectors * self.pitch / 2
 
-    def _check(self) -> None:
-        pass
-
     def _needed_width(self) -> float:
         return 2 * self.radius
 
@@ -148,13 +140,19 @@ class FanBeam(Geometry):
     kind: ClassVar[str] = "fan"
     full_arc: ClassVar[float] = 360.0
 
-    def _check(self) -> None:
+    def _needed_width(self) -> float:
+        sine = self.radius / self.source_distance
+        return 2 * self.focal_length * sine / math.sqrt(1 - sine * sine)
+
+    def __post_init__(self, n_views: int | None, arc: float | None) -> None:
+        """Check the distances, then as for every geometry."""
         self._set(source_distance=float(self.source_distance), detector_distance=float(self.detector_distance))
         if not self.source_distance > self.radius or not self.detector_distance >= 0:
             raise ValueError(
                 f"the source must be farther from the centre than the corners ({self.radius:.1f} pixels) and the detector's "
                 f"distance not negative, got {self.source_distance:g} and {self.detector_distance:g} pixels"
             )
+        super().__post_init__(n_views, arc)
 
     @property
     def focal_length(self) -> float:
@@ -166,10 +164,6 @@ class FanBeam(Geometry):
         """Radius of the circle that every view sees as a whole: it touches the outermost rays."""
         half = self.n_detectors * self.pitch / 2
         return self.source_distance * half / math.hypot(half, self.focal_length)
-
-    def _needed_width(self) -> float:
-        sine = self.radius / self.source_distance
-        return 2 * self.focal_length * sine / math.sqrt(1 - sine * sine)
 
 
 def geometry_from_dict(values: Mapping[str, Any]) -> ParallelBeam | FanBeam:
