@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from data_prep.manifest import Outcome, PrepError, manifest_path
-from data_prep.sources import Source
+from data_prep.manifest import Outcome, PrepError
+from data_prep.sources import Source, is_folder, own_files, walk
 
 Kind = Literal["dicom", "bare", "archive", "other"]
 
@@ -29,15 +28,12 @@ def find_files(source: Path, out: Path) -> tuple[list[Source], list[Outcome]]:
     Raises:
         PrepError: nothing there, or OUT is the source itself.
     """
-    if not source.exists():
-        raise PrepError(f"no file or folder {source}")
-    if source.is_file():
-        if out.exists() and out.samefile(source):
-            raise PrepError(f"output {out} is the source itself")
+    if not is_folder(source, out):
         return [Source(source, source.name)], []
-    ours = {os.path.realpath(path) for path in (out, manifest_path(out))}
+    ours = own_files(out)
     files, stray = list[Source](), list[Outcome]()
-    for item in _walk(source):
+    for found in walk(source):
+        item = found if isinstance(found, Outcome) else _checked(found)
         if isinstance(item, Outcome):
             stray.append(item)
         elif os.path.realpath(item.path) not in ours:
@@ -45,24 +41,6 @@ def find_files(source: Path, out: Path) -> tuple[list[Source], list[Outcome]]:
     if not files:
         raise PrepError(f"no file below {source}" + "".join(f"; {one.name}: {one.cause}" for one in stray))
     return sorted(files, key=lambda item: item.name), stray
-
-
-def _walk(source: Path) -> Iterator[Source | Outcome]:
-    entered, errors = {os.path.realpath(source)}, list[OSError]()
-    for top, folders, files in os.walk(source, onerror=errors.append, followlinks=True):
-        below = Path(top)
-        for name in sorted(folders):
-            real = os.path.realpath(below / name)
-            if real in entered:  # a loop of links would never end
-                folders.remove(name)
-                yield Outcome(
-                    (below / name).relative_to(source).as_posix(), "skipped", "folder already looked at under another name"
-                )
-            entered.add(real)
-        yield from (_checked(Source(path, path.relative_to(source).as_posix())) for path in map(below.joinpath, files))
-    for error in errors:
-        name = Path(error.filename).relative_to(source).as_posix()
-        yield Outcome(name, "failed", f"folder cannot be read ({error.strerror})")
 
 
 def _checked(item: Source) -> Source | Outcome:

@@ -222,17 +222,27 @@ def patient(file: h5py.File) -> str:
 
 def _check_kspace(file: h5py.File, coils: Coils) -> int:
     """Number of slices; the coil axis is told by the rank."""
-    if "kspace" not in file:
-        raise PrepError(without_kspace(file))
-    shape, ranks = shape_of(file, "kspace"), {"single": 3, "multi": 4}
+    shape, ranks = kspace_shape(file), {"single": 3, "multi": 4}
     if len(shape) != ranks[coils]:
         kind = {3: "single-coil", 4: "multi-coil"}.get(len(shape), f"rank {len(shape)}")
         other = "multi" if coils == "single" else "single"
         hint = f": give --coils {other} for such files" if len(shape) == ranks[other] else ""
         raise PrepError(f"kspace of shape {shape} is {kind}, expected {coils}-coil{hint}")
+    check_not_empty(shape)
+    return int(shape[0])
+
+
+def kspace_shape(file: h5py.File) -> tuple[int, ...]:
+    """Shape of the k-space. Raises PrepError where there is none; the message says what the file is."""
+    if "kspace" not in file:
+        raise PrepError(without_kspace(file))
+    return shape_of(file, "kspace")
+
+
+def check_not_empty(shape: tuple[int, ...]) -> None:
+    """Raise PrepError for k-space without slices or samples."""
     if 0 in shape:
         raise PrepError(f"kspace of shape {shape} holds no {'slices' if shape[0] == 0 else 'samples'}")
-    return int(shape[0])
 
 
 def named(file: h5py.File) -> str:

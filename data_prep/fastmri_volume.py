@@ -10,12 +10,13 @@ import numpy as np
 from data_prep.fastmri_file import (
     COILS_OF_RANK,
     RECONSTRUCTIONS,
+    check_not_empty,
+    kspace_shape,
     patient,
     read_kspace,
     read_numbers,
     scalar,
     shape_of,
-    without_kspace,
 )
 from data_prep.ismrmrd import Encoding, parse_header
 from data_prep.manifest import PrepError
@@ -41,13 +42,10 @@ class FastMRIVolume:
     note = ""
 
     def __init__(self, file: h5py.File) -> None:
-        if "kspace" not in file:
-            raise PrepError(without_kspace(file))
-        shape = shape_of(file, "kspace")
+        shape = kspace_shape(file)
         if len(shape) not in COILS_OF_RANK:
             raise PrepError(f"kspace of shape {shape} has rank {len(shape)}, expected (slices, H, W) or (slices, coils, H, W)")
-        if 0 in shape:
-            raise PrepError(f"kspace of shape {shape} holds no {'slices' if shape[0] == 0 else 'samples'}")
+        check_not_empty(shape)
         self._file = file
         self.n_slices, self.coils = shape[0], shape[1] if COILS_OF_RANK[len(shape)] == "multi" else 0
         self.size: tuple[int, int] = (shape[-2], shape[-1])

@@ -104,7 +104,7 @@ def ct_file(source: str, output_dir: str, ckpt_dir: str) -> str:
     knobs = {name: made[name] for name in ("size", "views", "sigma", "seed", "intercept")}
     options = lidc.Options(slices="all", series="all", train=1, test=0, val=0, **knobs)
     salt = default_salt(options.seed)
-    out = Path(output_dir) / f"{Pseudonyms(salt).of('input', Path(source).name)}_slices.h5"
+    out = _output(Path(source), output_dir, salt)
     if not lidc.run(lidc.Job(Path(source), out, options, salt, 1, None, Console())):
         logger.error("not every series of %s could be prepared: see the list above; the others are reconstructed", source)
     return str(out)
@@ -148,12 +148,16 @@ def is_slice_file(source: str) -> bool:
     return True
 
 
+def _output(source: Path, output_dir: str, salt: str) -> Path:
+    """Where the slices of a source are prepared: under a pseudonym, as the name itself may be a patient's."""
+    return Path(output_dir) / f"{Pseudonyms(salt).of('input', source.name)}_slices.h5"
+
+
 def _prepared(source: Path, output_dir: str, options: Options) -> str:
     from rich.console import Console
 
     salt = default_salt(options.seed)
-    pseudonym = Pseudonyms(salt).of("input", source.name)  # the name itself may be a patient's
-    out = Path(output_dir) / f"{pseudonym}_slices.h5"
+    out = _output(source, output_dir, salt)
     if not run(Job(source, out, options, salt, 1, None, Console()), dry_run=False, overwrite=False):
         logger.error("not every file of %s could be prepared: see the list above; the others are reconstructed", source)
     return str(out)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,14 +25,10 @@ def find_sources(source: Path, out: Path) -> tuple[list[Source], list[Outcome]]:
     Raises:
         PrepError: nothing there, or OUT is the source itself.
     """
-    if not source.exists():
-        raise PrepError(f"no file or folder {source}")
-    if source.is_file():
-        if out.exists() and out.samefile(source):
-            raise PrepError(f"output {out} is the source itself")
+    if not is_folder(source, out):
         return [Source(source, source.name)], []
-    ours = {os.path.realpath(out), os.path.realpath(manifest_path(out))}
-    found = sorted(_walk(source), key=lambda item: item.name)
+    ours = own_files(out)
+    found = sorted(walk(source, _remark), key=lambda item: item.name)
     checked = [item if isinstance(item, Outcome) else _check(item) for item in found]
     wanted = [item for item in checked if isinstance(item, Source) and os.path.realpath(item.path) not in ours]
     stray = [item for item in checked if isinstance(item, Outcome) and os.path.realpath(source / item.name) not in ours]
@@ -42,8 +38,33 @@ def find_sources(source: Path, out: Path) -> tuple[list[Source], list[Outcome]]:
     return wanted, stray
 
 
-def _walk(source: Path) -> Iterator[Source | Outcome]:
-    """Everything below a folder but its folders, and of those the ones that need a word."""
+def is_folder(source: Path, out: Path) -> bool:
+    """Whether a source is a folder to walk through, and not one file.
+
+    Raises:
+        PrepError: nothing there, or OUT is the source itself.
+    """
+    if not source.exists():
+        raise PrepError(f"no file or folder {source}")
+    if source.is_file() and out.exists() and out.samefile(source):
+        raise PrepError(f"output {out} is the source itself")
+    return not source.is_file()
+
+
+def own_files(out: Path) -> set[str]:
+    """Real paths of the files that a run writes: they are no sources of the next one."""
+    return {os.path.realpath(path) for path in (out, manifest_path(out))}
+
+
+def walk(source: Path, remark: Callable[[Path], str] = lambda _: "") -> Iterator[Source | Outcome]:
+    """Everything below a folder but its folders, and of those the ones that need a word.
+
+    Links to folders are followed, after the folders themselves; each folder is looked at once.
+
+    Args:
+        source: the folder.
+        remark: what else is to be said of a folder, or an empty string.
+    """
     entered, errors = {os.path.realpath(source)}, list[OSError]()
     for top, folders, files in os.walk(source, onerror=errors.append, followlinks=True):
         inside = sorted((Path(top) / name for name in folders), key=lambda path: (path.is_symlink(), path.name))
@@ -55,12 +76,16 @@ def _walk(source: Path) -> Iterator[Source | Outcome]:
                 continue
             entered.add(real)
             folders.append(path.name)
-            if _is_hdf5_name(path):
-                yield Outcome(name, "skipped", "a folder, not an .h5 file")
+            if said := remark(path):
+                yield Outcome(name, "skipped", said)
         yield from (Source(path, path.relative_to(source).as_posix()) for path in (Path(top) / name for name in files))
     for error in errors:
         name = Path(error.filename).relative_to(source).as_posix()
         yield Outcome(name, "failed", f"folder cannot be read ({error.strerror})")
+
+
+def _remark(folder: Path) -> str:
+    return "a folder, not an .h5 file" if _is_hdf5_name(folder) else ""
 
 
 def _check(item: Source) -> Source | Outcome:
