@@ -33,7 +33,7 @@ from data_prep.manifest import (
 )
 from data_prep.subjects import Shares, split_subjects
 from data_prep.workers import R, T, ordered_map, tracked
-from es_medical.data.slices import SliceWriter, file_digest, read_header
+from es_medical.data.slices import Shapes, SliceWriter, file_digest, read_header
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -215,7 +215,7 @@ def _write(job: Job, planned: Sequence[Planned], tasks: Sequence[Task], digest: 
     scanner, size = job.options.scanner, (job.options.size, job.options.size)
     header = scanner.header(job.configuration(), _lineage(planned, tasks, job.pseudonyms), digest)
     work = partial(make_slice, planned=planned, job=job)
-    with SliceWriter(job.out, header, size, scanner.with_image, sinogram=scanner.shape) as writer:
+    with SliceWriter(job.out, header, size, scanner.with_image, shapes=Shapes.sinogram(size, scanner.shape)) as writer:
         written = _Written(planned, writer, scanner, job.pseudonyms)
         for task, part in zip(tasks, job.mapped(work, tasks, "slices"), strict=True):
             written.add(task, part)

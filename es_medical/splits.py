@@ -10,16 +10,21 @@ from es_medical.physics.line_masks import center_lines
 from es_medical.randomness import uniform
 from es_medical.types import Generator, Mask
 
-Unit = Literal["lines", "samples", "views", "rays", "bins"]
+Unit = Literal["lines", "samples", "views", "rays", "bins", "pixels", "values", "columns", "rows"]
 
-UNITS: dict[str, tuple[bool, bool]] = {
+UNITS: dict[str, tuple[bool, ...]] = {
     "lines": (False, True),
     "samples": (True, True),
     "views": (True, False),
     "rays": (True, True),
     "bins": (False, True),
+    "pixels": (True, True),
+    "values": (True, True, True),
+    "columns": (False, True),
+    "rows": (True,),
 }
-"""What is drawn, and along which of the last two axes of y it differs: (H, W) of k-space, (views, detectors) of a sinogram."""
+"""What is drawn, and along which of the last axes of y it differs: (H, W) of k-space, (views, detectors) of a sinogram,
+(channels, H, W) of an image, or the rows of a matrix."""
 
 KSPACE_UNITS = ("lines", "samples")
 
@@ -29,10 +34,11 @@ class Split:
 
     Args:
         unit: what is drawn. Of k-space "lines" (columns) or "samples" (points); of a sinogram whole "views", "bins" of
-            the detector in all views, or single "rays".
+            the detector in all views, or single "rays"; of an image "pixels" (with all channels), "values" (each channel of
+            a pixel) or "columns"; of products with a matrix its "rows".
         split_ratio: s, the share of all measured units that M1 gets (paper: 0.8).
         n_center: central k-space columns that always stay in M1 (the ACS block); at least the zero frequency does. Nothing
-            of a sinogram is kept.
+            is kept of other measurements.
         mode: "exact" gives M1 round(s m) units of m, or those that are kept when they are more; "bernoulli" draws
             each unit that is not kept with probability s.
 
@@ -54,12 +60,12 @@ class Split:
         if not 0 < split_ratio < 1:
             raise ValueError(f"split_ratio must lie strictly between 0 and 1, got {split_ratio}")
         if unit not in KSPACE_UNITS and n_center > 1:
-            raise ValueError(f"n_center keeps columns of k-space, and a split by {unit} divides a sinogram; got {n_center}")
+            raise ValueError(f"n_center keeps columns of k-space, and a split by {unit} has none; got {n_center}")
         self.unit, self.split_ratio, self.mode = unit, split_ratio, mode
         self.n_center = max(n_center, 1) if unit in KSPACE_UNITS else 0
 
     def __call__(self, physics: Operator, batch: int, generator: Generator | None) -> Mask:
-        """Return M1, float (B, 1, H or 1, W or 1), 1 along an axis that all of a unit shares; several coils share M1.
+        """Return M1, float, with the axes of y: 1 along an axis that all of a unit shares; channels and coils share M1.
 
         Raises:
             ValueError: the operator has too few units to divide (checked where the mask is on the CPU).
@@ -84,9 +90,10 @@ class Split:
 
     def _units(self, physics: Operator) -> Tensor:
         """Indicator (B or 1, n) of the measured units: those with a measured entry."""
-        grid, differs = self._grid(physics), UNITS[self.unit]
-        mask = physics.mask.expand(*physics.mask.shape[:-2], *grid)
-        shared = [axis for axis in (-2, -1) if not differs[axis]]
+        grid = self._grid(physics)
+        mask = physics.mask.expand(*physics.mask.shape[: -len(grid)], *grid)
+        own = {axis - len(grid) for axis, differs in enumerate(UNITS[self.unit]) if differs}
+        shared = [axis for axis in range(1 - mask.ndim, 0) if axis not in own]
         return (mask.amax(shared) if shared else mask).flatten(1)
 
     def _kept(self, physics: Operator, units: Tensor) -> Tensor:
@@ -96,13 +103,12 @@ class Split:
         center = center_lines(width, self.n_center, units.device)  # made there: a copy would make the GPU wait
         return (center if self.unit == "lines" else center.repeat(height))[None] & units.bool()
 
-    def _grid(self, physics: Operator) -> tuple[int, int]:
-        """The last two sides of y: those of the image in k-space, (views, detectors) of a scanner's geometry."""
-        geometry = getattr(physics, "geometry", None)
-        if (geometry is None) != (self.unit in KSPACE_UNITS):
-            measured, units = ("k-space", KSPACE_UNITS) if geometry is None else ("a sinogram", ("views", "rays", "bins"))
-            raise TypeError(f"{type(physics).__name__} measures {measured}, which has no {self.unit}: use {' or '.join(units)}")
-        return physics.image_size if geometry is None else geometry.shape
+    def _grid(self, physics: Operator) -> tuple[int, ...]:
+        """The last sides of y, as many as a unit tells apart or shares."""
+        if self.unit not in physics.units:
+            known = " or ".join(physics.units)
+            raise TypeError(f"{type(physics).__name__} measures {physics.measured}, which has no {self.unit}: use {known}")
+        return physics.grid[-len(UNITS[self.unit]) :]
 
     def _draw(self, units: Tensor, kept: Tensor, generator: Generator | None) -> Tensor:
         """Choose units by rank: kept ones first, then the others in random order, unmeasured ones never."""
@@ -118,5 +124,5 @@ class Split:
 
     def _shape(self, drawn: Tensor, physics: Operator) -> Tensor:
         sides = [n if differs else 1 for n, differs in zip(self._grid(physics), UNITS[self.unit], strict=True)]
-        shared = physics.mask.shape[1:-2]  # channels, and coils where there are several: 1 each
+        shared = [1] * (physics.mask.ndim - 1 - len(sides))  # channels, and coils where there are several
         return drawn.view(len(drawn), *shared, *sides)

@@ -33,6 +33,12 @@ class DenseCT(Operator):
         self.matrices = matrices or [one / torch.linalg.matrix_norm(one, 2) for one in map(system_matrix, scanners)]
         self.register_buffer("mask", torch.ones(1, 1, 1, 1) if mask is None else mask)
 
+    measured, units = "a sinogram", ("views", "rays", "bins")
+
+    @property
+    def grid(self):
+        return self.geometry.shape
+
     @property
     def matrix(self):
         return self.matrices[0]

@@ -112,7 +112,7 @@ def test_one_item_too_small_to_split_is_an_error():
 
 
 @pytest.mark.parametrize("arguments", [
-    {"unit": "columns"}, {"mode": "uniform"}, {"split_ratio": 0.0}, {"split_ratio": 1.0}, {"split_ratio": float("nan")},
+    {"unit": "blocks"}, {"mode": "uniform"}, {"split_ratio": 0.0}, {"split_ratio": 1.0}, {"split_ratio": float("nan")},
 ])  # fmt: skip
 @pytest.mark.usefixtures("unchecked")
 def test_impossible_arguments_are_named(arguments):
@@ -316,5 +316,5 @@ def test_unit_of_another_modality_is_refused(unit, physics, message):
 
 def test_no_part_of_a_sinogram_is_kept():
     assert Split("views").n_center == 0
-    with pytest.raises(ValueError, match="n_center keeps columns of k-space, and a split by views divides a sinogram; got 4"):
+    with pytest.raises(ValueError, match="n_center keeps columns of k-space, and a split by views has none; got 4"):
         Split("views", n_center=4)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from monai.bundle import ConfigParser, ConfigWorkflow
 
-from es_medical.data import SliceHeader, SliceRecord, SliceWriter
+from es_medical.data import Shapes, SliceHeader, SliceRecord, SliceWriter
 from es_medical.physics import MRI, MultiCoilMRI, gaussian_line_mask, measure
 from es_medical.physics.ct import CT
 from es_medical.physics.ct_geometry import ParallelBeam
@@ -112,7 +112,7 @@ def write_sinograms(
     sinograms = measure(scanner, images, sigma, generators)
     mask = torch.ones(views, dtype=torch.bool)
     header = SliceHeader(sigma, mask, modality="CT", operator=scanner.geometry.to_dict())
-    with SliceWriter(path, header, size, with_image, sinogram=scanner.geometry.shape) as writer:
+    with SliceWriter(path, header, size, with_image, shapes=Shapes.sinogram(size, scanner.geometry.shape)) as writer:
         for i, (split, x, y) in enumerate(zip(order, images, sinograms, strict=True)):
             image, own = x if with_image else None, {"slice": i % 2, "data_range": 1.0}
             writer.append(SliceRecord(y, image, f"item{i}", f"{split}{i // 2}", split, 2000.0, -1000.0, **own))

@@ -4,6 +4,7 @@ from es_medical.data.cache import CachedSlices, cached
 from es_medical.data.slices import (
     SCHEMA,
     SPLITS,
+    Shapes,
     SliceDataset,
     SliceHeader,
     SliceRecord,
@@ -16,6 +17,7 @@ __all__ = [
     "SCHEMA",
     "SPLITS",
     "CachedSlices",
+    "Shapes",
     "SliceDataset",
     "SliceHeader",
     "SliceRecord",

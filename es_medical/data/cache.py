@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 def memory_estimate(dataset: SliceDataset) -> int:
     """Bytes that the measurements, maps and images of a data set take in memory."""
-    return len(dataset) * sum(one.nbytes for one in dataset[0].values() if isinstance(one, Tensor) and one.ndim > 1)
+    return len(dataset) * sum(one.nbytes for one in dataset[0].values() if isinstance(one, Tensor) and one.ndim)
 
 
 def free_memory(device: torch.device) -> int:

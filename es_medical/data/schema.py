@@ -1,8 +1,9 @@
 """Schema 1 of the HDF5 file of slices: what one file holds, and reading all of it but the pixels.
 
-One file holds N slices seen through one sampling mask or scanner: `measurement` (N, 2, H, W), or (N, 2, C, H, W) with the
-sensitivity `maps` of its C coils, or sinograms (N, 1, views, detectors); `image` (N, 2 or 1, H, W) where there is ground
-truth, a row of `SliceRecord` for each, and what holds for all of them in `SliceHeader`.
+One file holds N slices seen through one operator: k-space `measurement` (N, 2, H, W), or (N, 2, C, H, W) with the
+sensitivity `maps` of its C coils, sinograms (N, 1, views, detectors), images with missing values (N, C, H, W), or products with
+a `matrix` (N, m); `image` (N, C, H, W) where there is ground truth, a row of `SliceRecord` for each, and what holds for all of
+them in `SliceHeader`.
 """
 
 from __future__ import annotations
@@ -39,20 +40,23 @@ class SliceHeader:
     Attributes:
         sigma: standard deviation of the noise on the real and on the imaginary part of each measured sample; NaN where
             each slice has its own.
-        mask: measured entries, bool: (W,) lines or (H, W) samples of k-space, (views,) or (views, detectors) of a sinogram.
+        mask: measured entries, bool: (W,) lines or (H, W) samples of k-space, (views,) or (views, detectors) of a sinogram,
+            (W,), (H, W) or (C, H, W) of an image, (m,) of products with a matrix.
         acceleration: nominal acceleration factor.
         center_fraction: fraction of the lines in the fully sampled centre.
         seed: seed of the mask, of the noise and of the split.
         configuration: every knob of the command that made the file.
         source_digests: salted hash of each source's name -> SHA-256 of its bytes.
-        modality: ``MR`` or ``CT``.
-        operator: geometry of a CT scanner (see `es_medical.physics.ct_matrix`), empty for MR.
+        modality: ``MR``, ``CT``, or ``IMAGE`` for photographs and digits.
+        operator: geometry of a CT scanner (see `es_medical.physics.ct_matrix`), kind of the operator of an image, empty for MR.
+        matrix: (m, H W) float32 of products with a matrix, None for the others.
         digest: identifies input and configuration: equal for two files made the same way.
         tool_version: version of es_medical that wrote the file.
         encoded_lines: k-space columns that the scan could measure, 0 for all W: the acceleration is this number /
             measured lines.
         size: (H, W); filled on reading.
-        coils: number of coils, 0 for k-space without a coil axis; filled on reading.
+        coils: number of coils, 0 for measurements without a coil axis; filled on reading.
+        channels: of the images; filled on reading.
         n: number of slices; filled on reading.
         has_image: whether the file holds ground truth; filled on reading.
         splits: number of slices of each split; filled on reading.
@@ -67,11 +71,13 @@ class SliceHeader:
     source_digests: Mapping[str, str] = field(default_factory=dict)
     modality: str = "MR"
     operator: Mapping[str, Any] = field(default_factory=dict)
+    matrix: Tensor | None = None
     digest: str = ""
     tool_version: str = __version__
     encoded_lines: int = 0
     size: tuple[int, int] = (0, 0)
     coils: int = 0
+    channels: int = 0
     n: int = 0
     has_image: bool = False
     splits: Mapping[str, int] = field(default_factory=dict)
@@ -81,8 +87,9 @@ class SliceRecord(NamedTuple):
     """One slice as it is stored.
 
     Attributes:
-        measurement: k-space (2, H, W) or (2, C, H, W), or sinogram (1, views, detectors); zero where not measured.
-        image: ground truth (2, H, W), real and imaginary part, or (1, H, W), or None.
+        measurement: k-space (2, H, W) or (2, C, H, W), sinogram (1, views, detectors), image (C, H, W), or (m,) products; zero
+            where not measured.
+        image: ground truth (C, H, W), or None; complex images have C = 2 (real, imaginary), colour images 3.
         id: salted hash of the slice.
         subject: salted hash of the subject; a subject stands in one split only.
         split: ``train``, ``val`` or ``test``.
@@ -143,8 +150,10 @@ def read_header(path: str | Path) -> SliceHeader:
         ValueError: the file is not a slice file of schema 1.
     """
     with open_slices(path) as file:
-        attributes, (n, _, *coils, height, width) = file.attrs, file["measurement"].shape
-        height, width = attributes.get("size", (height, width))
+        attributes, (n, *shape) = file.attrs, file["measurement"].shape
+        height, width = attributes.get("size", shape[-2:])
+        coils = shape[1] if len(shape) == 4 else 0
+        channels = int(attributes.get("channels", shape[0]))  # older files: k-space and sinograms
         return SliceHeader(
             sigma=float(attributes["sigma"]),
             mask=torch.from_numpy(file["mask"][()]).bool(),
@@ -155,11 +164,13 @@ def read_header(path: str | Path) -> SliceHeader:
             source_digests=json.loads(attributes["source_digests"]),
             modality=str(attributes["modality"]),
             operator=json.loads(attributes.get("operator", "{}")),
+            matrix=torch.from_numpy(file["matrix"][()]) if "matrix" in file else None,
             digest=str(attributes["digest"]),
             tool_version=str(attributes["tool_version"]),
             encoded_lines=int(attributes.get("encoded_lines", 0)),
             size=(int(height), int(width)),
-            coils=int(coils[0]) if coils else 0,
+            coils=int(coils),
+            channels=channels,
             n=int(n),
             has_image="image" in file,
             splits=dict(Counter(file["split"].asstr()[:].tolist())),

@@ -20,11 +20,12 @@ from es_medical.data.schema import (
     open_slices,
     read_header,
 )
-from es_medical.data.writer import SliceWriter
+from es_medical.data.writer import Shapes, SliceWriter
 
 __all__ = [
     "SCHEMA",
     "SPLITS",
+    "Shapes",
     "SliceDataset",
     "SliceHeader",
     "SliceRecord",

@@ -20,22 +20,37 @@ from es_medical.data.schema import SCHEMA, SPLITS, SliceHeader, SliceRecord
 ATTRIBUTES = ("modality", "tool_version", "seed", "sigma", "acceleration", "center_fraction", "digest", "encoded_lines")
 
 
-GROWTH = 64  # slices by which the datasets of pixels grow
+PIXELS = ("measurement", "maps", "image")  # datasets of one chunk for each slice
+GROWTH = 64  # slices by which they grow
 
 
 class Shapes(NamedTuple):
-    """Shapes of one measurement and of one image, and those that a mask may have."""
+    """Shapes of one measurement and of one image, those that a mask may have, and that of a matrix (empty: none)."""
 
     measurement: tuple[int, ...]
     image: tuple[int, ...]
     masks: tuple[tuple[int, ...], ...]
+    matrix: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, size: tuple[int, int], coils: int, sinogram: tuple[int, int] | None) -> Self:
-        """Shapes of k-space with `coils` coils (0: without a coil axis), or of sinograms."""
-        if sinogram is not None:
-            return cls((1, *sinogram), (1, *size), (sinogram[:1], sinogram))
+    def kspace(cls, size: tuple[int, int], coils: int = 0) -> Self:
+        """K-space of complex images of `size`, with an axis for coils where there are any."""
         return cls((2, coils, *size) if coils else (2, *size), (2, *size), (size[1:], size))
+
+    @classmethod
+    def sinogram(cls, size: tuple[int, int], shape: tuple[int, int]) -> Self:
+        """Sinograms of `shape` (views, detectors)."""
+        return cls((1, *shape), (1, *size), (shape[:1], shape))
+
+    @classmethod
+    def pixels(cls, size: tuple[int, int], channels: int) -> Self:
+        """Images with missing values."""
+        return cls((channels, *size), (channels, *size), (size[1:], size, (channels, *size)))
+
+    @classmethod
+    def rows(cls, size: tuple[int, int], m: int) -> Self:
+        """Products of images with a matrix of m rows."""
+        return cls((m,), (1, *size), ((m,),), (m, size[0] * size[1]))
 
 
 class Row(NamedTuple):
@@ -56,11 +71,11 @@ class SliceWriter:
         header: what holds for every slice.
         size: (H, W) of every slice.
         with_image: whether the file holds ground truth.
-        coils: number of coils of every slice, each with its sensitivity map; 0 for k-space without a coil axis.
-        sinogram: (views, detectors) of sinograms, whose images are real; None for k-space.
+        coils: number of coils of every slice, each with its sensitivity map; 0 for measurements without a coil axis.
+        shapes: of what is measured; None for k-space.
 
     Raises:
-        ValueError: the mask does not fit `size`, a record does not fit the file, or no slice was written.
+        ValueError: the mask or matrix does not fit, a record does not fit the file, or no slice was written.
     """
 
     def __init__(
@@ -70,18 +85,21 @@ class SliceWriter:
         size: tuple[int, int],
         with_image: bool = True,
         coils: int = 0,
-        sinogram: tuple[int, int] | None = None,
+        shapes: Shapes | None = None,
     ) -> None:
         self.path = Path(path)
         self.header = header
         self.size = size
         self.with_image = with_image
         self.coils = coils
-        self.shapes = Shapes.of(size, coils, sinogram)
+        self.shapes = Shapes.kspace(size, coils) if shapes is None else shapes
         self._rows: list[dict[str, Any]] = []
         if tuple(header.mask.shape) not in self.shapes.masks:
             found = " x ".join(map(str, header.mask.shape))
             raise ValueError(f"mask of {found} entries does not fit measurements of shape {self.shapes.measurement}")
+        matrix = () if header.matrix is None else tuple(header.matrix.shape)
+        if matrix != self.shapes.matrix:
+            raise ValueError(f"matrix of shape {matrix}: these measurements need {self.shapes.matrix or 'none'}")
 
     @property
     def temporary(self) -> Path:
@@ -92,7 +110,7 @@ class SliceWriter:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = h5py.File(self.temporary, "w")
         try:
-            _create(self._file, self.header, self.size, _columns(self.shapes, self.with_image, self.coils))
+            _create(self._file, self.header, self.shapes.image, _columns(self.shapes, self.with_image, self.coils))
         except BaseException:
             self._discard()
             raise
@@ -169,7 +187,7 @@ class SliceWriter:
 
     def _publish(self) -> None:
         for name, data in self._file.items():
-            if name != "mask":
+            if name not in ("mask", "matrix"):
                 data.resize(self.n, axis=0)
         for name in self._rows[0]:
             self._file[name][...] = [row[name] for row in self._rows]
@@ -231,14 +249,17 @@ def _columns(shapes: Shapes, with_image: bool, coils: int) -> dict[str, tuple[tu
 
 
 def _create(
-    file: h5py.File, header: SliceHeader, size: tuple[int, int], columns: dict[str, tuple[tuple[int, ...], Any]]
+    file: h5py.File, header: SliceHeader, image: tuple[int, ...], columns: dict[str, tuple[tuple[int, ...], Any]]
 ) -> None:
     for name, (shape, dtype) in columns.items():
-        chunks = (1, *shape) if len(shape) > 1 else (256, *shape)  # one pixel slice per chunk
+        chunks = (1, *shape) if name in PIXELS else (256, *shape)  # one pixel slice per chunk
         file.create_dataset(name, (0, *shape), dtype, maxshape=(None, *shape), chunks=chunks)
     file["mask"] = header.mask.detach().cpu().to(torch.uint8).numpy()
     file.attrs["schema"] = SCHEMA
-    file.attrs["size"] = size
+    if header.matrix is not None:
+        file["matrix"] = header.matrix.detach().cpu().to(torch.float32).numpy()
+    file.attrs["size"] = image[1:]
+    file.attrs["channels"] = image[0]
     file.attrs["operator"] = json.dumps(dict(header.operator), sort_keys=True)
     file.attrs["configuration"] = json.dumps(dict(header.configuration), sort_keys=True)
     file.attrs["source_digests"] = json.dumps(dict(header.source_digests), sort_keys=True)

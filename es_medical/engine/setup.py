@@ -17,7 +17,7 @@ from es_medical.inferers import Inferer
 from es_medical.networks import Accelerated, MoDL, ReynoldsAveraging
 from es_medical.physics import MRI, MultiCoilProtocol, Operator
 from es_medical.physics.line_masks import line_counts
-from es_medical.splits import Split
+from es_medical.splits import KSPACE_UNITS, Split
 
 
 def build_physics(
@@ -91,7 +91,8 @@ def build_split(data_file: str, unit: str, split_ratio: float, acs_in_input: boo
     """
     header = _kspace(data_file)
     encoded = header.encoded_lines or header.size[1]
-    n_center = line_counts(encoded, header.acceleration, header.center_fraction)[1] if acs_in_input else 1
+    kept = acs_in_input and unit in KSPACE_UNITS
+    n_center = line_counts(encoded, header.acceleration, header.center_fraction)[1] if kept else 1
     result = Split(unit, float(split_ratio), n_center, mode)  # type: ignore[arg-type]  # Split checks the names
     result.check(MRI(header.mask, header.size))  # here once: on a GPU no training step looks
     return result

@@ -24,6 +24,17 @@ class Operator(LinearPhysics):
     baseline = "zero-filled"
     """What `initial` is, for tables and pictures."""
 
+    measured = "measurements"
+    """What y is, for messages."""
+
+    units: tuple[str, ...] = ()
+    """What `es_medical.splits.Split` can divide y into."""
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """Sizes of the trailing axes of y that a unit is a part of, for example (H, W) of k-space."""
+        raise TypeError(f"{type(self).__name__} can't be split: it defines no grid")
+
     def initial(self, y: Measurement) -> Image:
         """Return the linear reconstruction (B, C, H, W) that networks start from and are compared with: A^T y."""
         return self.A_adjoint(y)

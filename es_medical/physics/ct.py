@@ -44,6 +44,8 @@ class CT(Operator):
     """
 
     baseline = "FBP"
+    measured = "a sinogram"
+    units = ("views", "rays", "bins")
 
     norm: Tensor
     """|L|, what L is divided by, or 1 without `unit_norm`; float64, 0-dimensional."""
@@ -76,6 +78,11 @@ class CT(Operator):
         """L^T."""
         n_rays, n_pixels = len(self.matrix_rows) - 1, len(self.transpose_rows) - 1
         return Csr(self.transpose_rows, self.transpose_columns, self.transpose_values, (n_pixels, n_rays))
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """(views, detectors) of the sinogram."""
+        return self.geometry.shape
 
     def A(self, x: Image) -> Measurement:
         """M L x / |L|: image (B, 1, H, W) to sinogram (B, 1, V, D). Raises ValueError for images of another size."""

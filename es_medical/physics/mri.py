@@ -11,7 +11,19 @@ from es_medical.physics.fourier import fft2c, filter_kspace, ifft2c
 from es_medical.types import Image, KSpace, Mask
 
 
-class MRI(Operator):
+class KSpaceOperator(Operator):
+    """What operators that measure k-space have in common."""
+
+    measured = "k-space"
+    units = ("lines", "samples")
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """(H, W) of k-space."""
+        return self.image_size
+
+
+class MRI(KSpaceOperator):
     """Single-coil MRI, A = M F: the k-space samples of an image where the sampling mask M is 1, zero elsewhere.
 
     F is the centred orthonormal DFT, so A A^T = M, A^dagger = A^T, and A^T A is a projection, which gives every

@@ -7,16 +7,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from es_medical.physics.base import Operator, per_item
+from es_medical.physics.base import per_item
 from es_medical.physics.conjugate_gradient import least_squares, proximal_step
 from es_medical.physics.fourier import AXES, to_channels, to_complex
-from es_medical.physics.mri import sampling_mask
+from es_medical.physics.mri import KSpaceOperator, sampling_mask
 from es_medical.types import CoilKSpace, CoilMaps, Image, Mask
 
 NO_MAPS = "a MultiCoilProtocol has no sensitivity maps: make the operator of a batch with .of(batch)"
 
 
-class MultiCoilMRI(Operator):
+class MultiCoilMRI(KSpaceOperator):
     """Multi-coil MRI: y_c = M F S_c x, the image seen by each coil through its sensitivity S_c, sampled in k-space.
 
     F is the centred orthonormal DFT. A^T A = sum_c S_c^H F^T M F S_c is neither diagonal nor a projection, so the proximal
@@ -109,7 +109,7 @@ class MultiCoilMRI(Operator):
         return MultiCoilMRI(self.mask * coil_mask(m, self.image_size), self.maps)
 
 
-class MultiCoilProtocol(Operator):
+class MultiCoilProtocol(KSpaceOperator):
     """What all slices of a multi-coil scan share, the sampling mask; `of` adds the sensitivity maps of a batch.
 
     Args:

@@ -9,7 +9,6 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from es_medical.physics.base import Operator
-from es_medical.physics.ct_geometry import Geometry
 from es_medical.types import Image, Mask, Measurement
 
 
@@ -43,9 +42,19 @@ class TurnedPhysics(Operator):
         return self._first.mask
 
     @property
-    def geometry(self) -> Geometry:
-        """The scanner at the first angle; its views and detector are those of all. Raises AttributeError where A has none."""
-        return self._first.geometry
+    def measured(self) -> str:  # type: ignore[override]
+        """What y is, the same for every angle."""
+        return self._first.measured
+
+    @property
+    def units(self) -> tuple[str, ...]:  # type: ignore[override]
+        """What a split can divide y into, the same for every angle."""
+        return self._first.units
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """Sizes that a split divides, the same for every angle."""
+        return self._first.grid
 
     def A(self, x: Image) -> Measurement:
         """A_k x of each item."""

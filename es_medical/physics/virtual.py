@@ -5,7 +5,6 @@ from torch import Tensor
 
 from es_medical.groups import Group, Rotations
 from es_medical.physics.base import Operator
-from es_medical.physics.ct_geometry import Geometry
 from es_medical.physics.turned import turn_items
 from es_medical.types import Elements, Generator, Image, Mask, Measurement
 
@@ -32,9 +31,19 @@ class VirtualPhysics(Operator):
         return self.physics.mask
 
     @property
-    def geometry(self) -> Geometry:
-        """The scanner whose measurements these are. Raises AttributeError where A has none."""
-        return self.physics.geometry
+    def measured(self) -> str:  # type: ignore[override]
+        """What y is: that of A."""
+        return self.physics.measured
+
+    @property
+    def units(self) -> tuple[str, ...]:  # type: ignore[override]
+        """What a split can divide y into: those of A."""
+        return self.physics.units
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """Sizes that a split divides: those of A."""
+        return self.physics.grid
 
     def A(self, x: Image) -> Measurement:
         """A T_g x."""

@@ -9,7 +9,7 @@ import torch
 from dicom_parts import OBLIQUE, points, save, source_plane, validator_errors, write_source
 from tiny import names
 
-from es_medical.data import SliceDataset, SliceHeader, SliceRecord, SliceWriter
+from es_medical.data import Shapes, SliceDataset, SliceHeader, SliceRecord, SliceWriter
 from es_medical.data.geometry import Geometry
 from es_medical.engine.dicom_kind import CT
 from es_medical.engine.saving import SaveReconstructions
@@ -27,7 +27,7 @@ def slice_file(folder, planes=None, size=SIZE, by_ray=False, modality="CT"):
         mask = mask[:, None] & (torch.arange(DETECTORS) % 5 == 3)
     header = SliceHeader(0.001, mask, 2.0, modality=modality, operator={"kind": "parallel"})
     path = folder / "slices.h5"
-    with SliceWriter(path, header, size, with_image=False, sinogram=(VIEWS, DETECTORS)) as writer:
+    with SliceWriter(path, header, size, with_image=False, shapes=Shapes.sinogram(size, (VIEWS, DETECTORS))) as writer:
         for i in range(len(planes) if planes else N):
             plane = planes[i] if planes else Geometry()
             place = {name: getattr(plane, name) for name in ("spacing", "position", "orientation", "slice_spacing")}

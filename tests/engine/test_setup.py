@@ -57,6 +57,8 @@ def test_unknown_choices_list_the_valid_ones(data_file, unchecked):
         build_loss("ei", split)
     assert all(method in str(caught.value) for method in METHODS)
     with pytest.raises(ValueError, match="lines, samples"):
+        setup.build_split(data_file, "blocks", 0.8, True)
+    with pytest.raises(TypeError, match="k-space, which has no columns: use lines or samples"):
         setup.build_split(data_file, "columns", 0.8, True)
 
 
