@@ -5,8 +5,16 @@ import torch
 from dense_ct import DenseCT, even_views
 from helpers import coil_maps, line_mri, randn, rng, virtual_batch
 
-from es_medical.groups import D4, Rotations
-from es_medical.physics import MRI, MultiCoilMRI, MultiCoilProtocol
+from es_medical.groups import D4, Flips, Rotations
+from es_medical.physics import (
+    MRI,
+    CompressedSensing,
+    Decimation,
+    Inpainting,
+    MultiCoilMRI,
+    MultiCoilProtocol,
+    VirtualPhysics,
+)
 from es_medical.physics.line_masks import center_lines
 from es_medical.physics.virtual import draw_virtual
 from es_medical.randomness import item_generator
@@ -318,3 +326,92 @@ def test_no_part_of_a_sinogram_is_kept():
     assert Split("views").n_center == 0
     with pytest.raises(ValueError, match="n_center keeps columns of k-space, and a split by views has none; got 4"):
         Split("views", n_center=4)
+
+
+# --- images with missing values, and products with a matrix
+
+
+def image_operators(batch=1):
+    """Operators with the units that they can be divided into, and the shape of M1 for a batch of 8."""
+    values = Inpainting((torch.rand(batch, 3, 6, 8, generator=rng(1)) < 0.5).float(), (6, 8), 3)
+    pixels = Inpainting((torch.rand(6, 8, generator=rng(2)) < 0.5).float(), (6, 8), 3)
+    columns = Inpainting(torch.tensor([1.0, 0, 1, 1, 0, 1, 0, 1]), (6, 8), 3)
+    rows = CompressedSensing(randn(20, 48), (6, 8))
+    return [
+        ("values", values, (3, 6, 8)),
+        ("pixels", values, (3, 6, 8)),  # as the mask that was measured: channels differ
+        ("pixels", pixels, (1, 6, 8)),
+        ("values", pixels, (3, 6, 8)),
+        ("columns", columns, (1, 1, 8)),
+        ("pixels", Decimation((6, 8), 2, 3), (1, 3, 4)),
+        ("rows", rows, (20,)),
+    ]
+
+
+IMAGE_CASES = [pytest.param(*case, id=f"{case[0]}-{i}") for i, case in enumerate(image_operators())]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("unit", "physics", "shape"), IMAGE_CASES)
+def test_parts_of_an_image_are_a_partition_of_the_mask(unit, physics, shape, mode):
+    m1 = Split(unit, 0.7, mode=mode)(physics, 8, rng(3))
+    assert m1.shape == (8, *shape)
+    m2 = physics.mask - m1
+    assert (m1 * m2 == 0).all()
+    assert set(m1.unique().tolist()) == set(m2.unique().tolist()) == {0.0, 1.0}
+    assert len({tuple(one.flatten().tolist()) for one in m1}) > 4  # items have their own
+    x = randn(8, *physics.img_size)
+    torch.testing.assert_close(physics.masked(m1).A(x) + physics.masked(m2).A(x), physics.A(x))
+
+
+@pytest.mark.parametrize("split_ratio", [0.5, 0.8, 0.9])
+@pytest.mark.parametrize(("unit", "physics", "shape"), IMAGE_CASES)
+def test_m1_gets_the_exact_share_of_the_units_of_an_image(unit, physics, shape, split_ratio):
+    kept = {"values": (1, 2, 3), "pixels": (2, 3), "columns": (3,), "rows": (1,)}[unit]
+
+    def count(mask):
+        shared = [axis for axis in range(1, mask.ndim) if axis not in kept]
+        return (mask.amax(shared) if shared else mask).flatten(1).sum(1)
+
+    full = physics.mask.expand(1, *(physics.grid if physics.mask.ndim == 2 or unit != "columns" else physics.mask.shape[1:]))
+    m = count(full)
+    m1 = Split(unit, split_ratio)(physics, 5, rng(4))
+    assert torch.equal(count(m1.expand(5, *full.shape[1:])), torch.round(split_ratio * m).expand(5))
+
+
+def test_all_channels_of_a_pixel_go_together():
+    physics = image_operators()[0][1]
+    m1 = Split("pixels", 0.5)(physics, 16, rng(5))
+    measured = physics.mask.expand(16, -1, -1, -1)
+    for part in (m1, measured - m1):
+        share = part.sum(1) / measured.sum(1)
+        assert set(share[measured.sum(1) > 0].tolist()) == {0.0, 1.0}
+
+
+@pytest.mark.parametrize(("unit", "physics", "shape"), IMAGE_CASES)
+def test_split_of_an_image_does_not_depend_on_its_batch(unit, physics, shape):
+    split = Split(unit, 0.5)
+    together = split(physics, 5, [item_generator(0, key) for key in "abcde"])
+    for i in (4, 0):
+        assert torch.equal(split(physics, 1, [item_generator(0, "abcde"[i])]), together[i : i + 1])
+
+
+def test_mask_of_each_item_is_divided_for_itself():
+    physics = image_operators(batch=8)[0][1]
+    m1 = Split("values", 0.8)(physics, 8, rng(6))
+    assert torch.equal(m1.flatten(1).sum(1), torch.round(0.8 * physics.mask.flatten(1).sum(1)))
+
+
+def test_virtual_image_operator_is_split_as_the_operator():
+    for unit, physics, _ in image_operators():
+        virtual = VirtualPhysics(physics, Flips(), torch.tensor([0, 2, 4, 6]))
+        assert torch.equal(Split(unit, 0.5)(virtual, 4, rng(3)), Split(unit, 0.5)(physics, 4, rng(3)))
+
+
+@pytest.mark.parametrize(("unit", "index", "message"), [
+    ("lines", 0, "Inpainting measures an image, which has no lines: use pixels or values or columns"),
+    ("pixels", 6, "CompressedSensing measures .*, which has no pixels: use rows"),
+])  # fmt: skip
+def test_unit_that_an_image_operator_lacks_is_refused(unit, index, message):
+    with pytest.raises(TypeError, match=message):
+        Split(unit)(image_operators()[index][1], 2, rng())

@@ -1,4 +1,4 @@
-"""`python -m es_medical.benchmark step`, `... import`, `... prep` and `... ct`."""
+"""`python -m es_medical.benchmark step`, `... import`, `... prep`, `... ct` and `... shift`."""
 
 import argparse
 import json
@@ -60,7 +60,18 @@ def _parser() -> argparse.ArgumentParser:
     ct.add_argument("--batch", type=int, default=4, help="images in a batch (default 4)")
     ct.add_argument("--repeats", type=int, default=9, help="timed rounds; a quarter of them for the step (default 9)")
     ct.add_argument("--step", action=flag, default=True, help="time a training step as well, minutes (default: yes)")
-    for command in (step, imports, prep, ct):
+    shift = commands.add_parser("shift", help="the shift-equivariant UNet next to the plain one", epilog=NEEDS)
+    shift.set_defaults(run=_shift)
+    shift.add_argument("--device", default="cpu", help="cpu (default) or cuda")
+    shift.add_argument("--size", type=int, default=128, help="side of the images (default 128)")
+    shift.add_argument("--batch", type=int, default=4, help="images in a batch (default 4)")
+    shift.add_argument("--channels", type=int, default=3, help="channels of the images (default 3)")
+    shift.add_argument("--widths", type=_widths, action="append", help="(default 16,32,64 and then 64,128,256,512)")
+    shift.add_argument("--repeats", type=int, default=9, help="timed rounds (default 9)")
+    shift.add_argument("--amp", action=flag, default=False, help="bfloat16 (default: no)")
+    shift.add_argument("--channels-last", action=flag, default=False, help="channels-last memory format (default: no)")
+    shift.add_argument("--compile", action=flag, default=False, help="torch.compile both (default: no)")
+    for command in (step, imports, prep, ct, shift):
         command.add_argument("--threads", type=int, help="CPU threads of torch (default: torch's)")
         command.add_argument("--json", type=Path, help="write the results to this file")
     return parser
@@ -110,6 +121,18 @@ def _ct(options: argparse.Namespace) -> dict[str, Any]:
     result = benchmark_ct(options.size, options.views, options.batch, options.repeats, device, options.step)
     print(table(result), flush=True)
     return {"ct": _named(result)}
+
+
+def _shift(options: argparse.Namespace) -> dict[str, Any]:
+    from es_medical.benchmark.shift import Setting, benchmark_shift, table
+
+    problem = (options.size, options.batch, options.channels, options.repeats)
+    knobs = (options.amp, options.channels_last, options.compile)
+    results = []
+    for widths in options.widths or [(16, 32, 64), (64, 128, 256, 512)]:
+        results.append(benchmark_shift(Setting(widths, *problem, *knobs), torch.device(options.device)))
+        print(table(results[-1]), flush=True)
+    return {"shift": [_named(result) for result in results]}
 
 
 def _named(value: object) -> Any:  # noqa: ANN401 - what JSON holds

@@ -114,14 +114,15 @@ class SliceWriter:
         except BaseException:
             self._discard()
             raise
+        self._pixels = {name: self._file[name] for name in PIXELS if name in self._file}  # finding them anew takes longer
         return self
 
     def append(self, record: SliceRecord) -> None:
         """Adds one slice after the others."""
         row = self._row(record)
         for name, pixels in row.pixels.items():
-            data = self._file[name]
-            if self.n == len(data):
+            data = self._pixels[name]
+            if self.n % GROWTH == 0:
                 data.resize(self.n + GROWTH, axis=0)
             data.id.write_direct_chunk((self.n, *[0] * pixels.ndim), np.ascontiguousarray(pixels))  # one slice is one chunk
         self._rows.append(row.values)

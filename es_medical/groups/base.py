@@ -1,10 +1,22 @@
 """What a group of image transformations T_g offers."""
 
 from abc import ABC, abstractmethod
+from typing import Protocol, runtime_checkable
 
 import torch
 
 from es_medical.types import Elements, Generator, Image
+
+
+@runtime_checkable
+class Transform(Protocol):
+    """Random transformations T_g of images, all that equivariant imaging needs: any `Group`, or rotations that interpolate."""
+
+    def sample(self, n: int, generator: Generator | None, device: torch.device | str = "cpu") -> Elements:
+        """Draw n elements uniformly and independently."""
+
+    def apply(self, x: Image, g: Elements) -> Image:
+        """Return T_g x, item by item; x is (B, C, H, W), g is (B, ...)."""
 
 
 class Group(ABC):

@@ -3,12 +3,19 @@
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
 from es_medical.groups import Group
-from es_medical.metrics.image import decibel
+from es_medical.metrics.image import MAX_DB
 from es_medical.physics.base import Operator
 from es_medical.physics.virtual import VirtualPhysics
-from es_medical.types import Image, Measurement, PerItem
+from es_medical.types import Elements, Image, Measurement, PerItem
+
+SMALL_GROUP = 16
+"""Number of elements up to which all of them are used."""
+
+SEED = 0
+"""Seed of the elements that are used of a larger group."""
 
 
 def equivariance(
@@ -17,25 +24,54 @@ def equivariance(
     physics: Operator,
     group: Group,
     data_range: float = 1.0,
+    n_elements: int = 8,
 ) -> PerItem:
     """EQUIV = -10 log10 E_g mean |f(y, A T_g) - T_g^-1 f(y, A)|^2 of each item (appendix "Metrics").
 
-    E_g is the exact mean over the group; the identity, whose error is zero, takes no reconstruction.
+    E_g is the exact mean over a group of at most 16 elements, such as D4. Of a larger one, such as the shifts of an image,
+    `n_elements` are drawn once and for all, without the identity and without repetition: the same for every item, batch
+    and run. The identity, whose error is zero, takes no reconstruction and counts with its share.
+
+    An error of zero is infinite, and so is one that rounding makes of it: a mean square of at most 1e-10 (100 dB), relative
+    to data_range^2 and to the largest value of f(y, A), squared. Other values are finite.
 
     Args:
         reconstruct: f, from (y, physics) to images (B, C, H, W).
         y: measurements (B, ...).
         physics: their operator A.
-        group: the group of the reconstructor; f is called once for each element.
+        group: the group of the reconstructor; f is called once for y itself and once for each element.
         data_range: peak value of the images; the paper's are normalised to [0, 1].
+        n_elements: elements that stand for a group of more than 16.
 
     Returns:
-        Decibels (B,), at most `es_medical.metrics.image.MAX_DB`, which stands for exact equivariance.
+        Decibels (B,); infinite where f is equivariant to rounding.
+
+    Raises:
+        ValueError: n_elements < 1.
     """
     x_hat = reconstruct(y, physics)
     errors = []
-    for element in group.elements()[1:].to(y.device):
+    for element in _elements(group, n_elements).to(y.device):
         g = element.expand(len(y), *element.shape)
         difference = reconstruct(y, VirtualPhysics(physics, group, g)) - group.inverse(x_hat, g)
         errors.append(difference.square().flatten(1).mean(1))
-    return decibel(torch.stack(errors).sum(0) / group.order / data_range**2)
+    if not errors:  # the group is the identity alone
+        return torch.full_like(x_hat.flatten(1)[:, 0], torch.inf)
+    error = torch.stack(errors).mean(0) * (group.order - 1) / group.order
+    return _decibel(error, x_hat, data_range)
+
+
+def _elements(group: Group, n: int) -> Elements:
+    """Return the elements other than the identity, or n of them where there are many."""
+    if n < 1:
+        raise ValueError(f"n_elements must be at least 1, got {n}")
+    others = group.elements()[1:]
+    if group.order <= SMALL_GROUP:
+        return others
+    return others[torch.randperm(len(others), generator=torch.Generator().manual_seed(SEED))[:n]]
+
+
+def _decibel(error: Tensor, x_hat: Image, data_range: float) -> PerItem:
+    largest = x_hat.detach().flatten(1).abs().amax(1).square()
+    exact = error <= 10 ** (-MAX_DB / 10) * largest.clamp(max=data_range**2)
+    return torch.where(exact, torch.inf, -10 * torch.log10(error / data_range**2))

@@ -4,6 +4,7 @@ import pytest
 import torch
 from helpers import randn
 
+from es_medical.engine.evaluator import image_scores
 from es_medical.metrics import MAX_DB, magnitude, psnr, ssim, volume_psnr
 
 
@@ -22,6 +23,45 @@ def test_psnr_is_its_formula():
     error = (x_hat.norm(dim=1) - x.norm(dim=1)).square().mean(dim=(1, 2))
     expected = [10 * math.log10(2.5**2 / float(one)) for one in error]
     torch.testing.assert_close(psnr(x_hat, x, 2.5), torch.tensor(expected), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_psnr_of_real_and_rgb_images_takes_the_mean_over_all_values(channels):
+    x, x_hat = randn(2, channels, 6, 7), randn(2, channels, 6, 7, seed=1)
+    expected = -10 * (x_hat - x).square().mean(dim=(1, 2, 3)).log10()
+    torch.testing.assert_close(psnr(x_hat, x, 1.0), expected)
+    assert volume_psnr(x_hat, x) == pytest.approx(10 * math.log10(x.max() ** 2 / (x_hat - x).square().mean()), abs=1e-4)
+
+
+def test_error_of_one_colour_is_spread_over_three():
+    x = torch.full((1, 3, 8, 8), 0.5)
+    x_hat = x.clone()
+    x_hat[:, 2] += 0.1
+    assert psnr(x_hat, x, 1.0).item() == pytest.approx(20 + 10 * math.log10(3), abs=1e-3)
+
+
+def test_ssim_of_rgb_images_is_the_mean_of_those_of_their_channels():
+    x, x_hat = image(2, 3, 16, 15), image(2, 3, 16, 15, seed=1)
+    x_hat[:, 1] = x[:, 1]  # a perfect channel among three
+    of_channels = torch.stack([ssim(x_hat[:, i : i + 1], x[:, i : i + 1], 2.0) for i in range(3)])
+    torch.testing.assert_close(of_channels[1], torch.ones(2))
+    torch.testing.assert_close(ssim(x_hat, x, 2.0), of_channels.mean(0))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_complex_psnr_is_of_complex_images(channels):
+    x = image(1, channels, 8, 8)
+    with pytest.raises(ValueError, match=rf"complex images have 2 channels.*got \(1, {channels}, 8, 8\)"):
+        psnr(x, x, 1.0, complex_valued=True)
+
+
+@pytest.mark.parametrize(
+    ("channels", "names"), [(1, {"psnr", "ssim"}), (2, {"psnr", "psnr_complex", "ssim"}), (3, {"psnr", "ssim"})]
+)
+def test_scores_of_an_image_are_those_of_its_kind(channels, names):
+    x, unknown = image(2, channels, 16, 16), torch.full((2,), torch.nan)
+    assert set(image_scores(x, x, torch.ones(2), unknown)) == names
+    assert set(image_scores(x, x, torch.ones(2), torch.ones(2))) == names | {"psnr_volume"}
 
 
 def test_psnr_of_the_volume_and_of_the_slice_are_two_numbers():
@@ -100,10 +140,18 @@ def test_shapes_that_would_broadcast_are_refused(shape):
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("shape", [(1, 3, 16, 16), (2, 16, 16)])
+@pytest.mark.parametrize("shape", [(1, 4, 16, 16), (1, 0, 16, 16), (2, 16, 16), (1, 3, 1, 16, 16)])
 def test_images_of_other_kinds_are_refused(shape):
+    for metric in (lambda a, b: psnr(a, b, 1.0), lambda a, b: ssim(a, b, 1.0)):
+        with pytest.raises(ValueError, match=r"1 \(real\), 2 \(complex\) or 3 \(RGB\) channels, got") as refusal:
+            metric(torch.ones(shape), torch.ones(shape))
+        assert str(shape) in str(refusal.value)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_rgb_images_have_no_magnitude():
     with pytest.raises(ValueError, match=r"expected images \(B, 1 or 2, H, W\)"):
-        psnr(torch.ones(shape), torch.ones(shape), 1.0)
+        magnitude(torch.ones(1, 3, 4, 4))
 
 
 @pytest.mark.parametrize("size", [(8, 8), (10, 32), (32, 10)])
