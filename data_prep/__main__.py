@@ -10,6 +10,8 @@ from typing import Annotated, Literal, NoReturn
 
 import typer
 
+from data_prep import commands_digits, commands_images
+
 app = typer.Typer(
     help="Turns raw images into one HDF5 file of slices for training and evaluation.",
     no_args_is_help=True,
@@ -19,6 +21,8 @@ app = typer.Typer(
 )
 demo_app = typer.Typer(help="Demo data made from what installed packages hold: nothing is downloaded.", no_args_is_help=True)
 app.add_typer(demo_app, name="demo")
+for commands in (commands_images, commands_digits):
+    commands.register(app, demo_app)
 
 Acceleration = Annotated[float, typer.Option(help="Width / measured lines of the one sampling mask.", min=1)]
 CenterFraction = Annotated[float, typer.Option(help="Fraction of the lines that the centre always measures.", min=0, max=1)]

@@ -110,6 +110,37 @@ def ct_file(source: str, output_dir: str, ckpt_dir: str) -> str:
     return str(out)
 
 
+def image_file(source: str, output_dir: str, ckpt_dir: str) -> str:
+    """Return the path of a slice file of incomplete photographs, or of compressed digits, for `source`.
+
+    A slice file is returned as it is. All images of a folder (or one image; IDX files for digits) are prepared into
+    `output_dir`, as test images, with the knobs and the mask or matrix that made the training data: their measurements are
+    simulated. The file's name is a pseudonym of the source's. Images that fail are left out; `raise_failures` tells.
+
+    Args:
+        source: HDF5 slice file, image or IDX file, or a folder of them.
+        output_dir: where a prepared slice file is written.
+        ckpt_dir: folder of the trained weights.
+
+    Raises:
+        FileNotFoundError: there is no `source`, or no weights.
+        PrepError: no usable image, the network was not trained on photographs or digits, or `output_dir` lies in the folder of
+            the images.
+    """
+    from data_prep.inference_images import prepare_images, seed_of
+    from es_medical.engine.checkpoint import read_preparation
+
+    if is_slice_file(source):
+        return source
+    if Path(output_dir).resolve().is_relative_to(Path(source).resolve()):
+        raise PrepError(f"output_dir {output_dir} lies in {source}: the next run would take its pictures for input")
+    preparation = read_preparation(ckpt_dir)
+    out = _output(Path(source), output_dir, default_salt(seed_of(preparation)))
+    if not prepare_images(Path(source), out, preparation):
+        logger.error("not every image of %s could be prepared: see the list above; the others are reconstructed", source)
+    return str(out)
+
+
 def options_of_training(preparation: Mapping[str, Any]) -> Options:
     """The knobs that prepare a scan as the training data was, see `es_medical.engine.checkpoint.preparation`.
 
@@ -140,7 +171,7 @@ def is_slice_file(source: str) -> bool:
     """Whether there is a slice file at `source`; raises FileNotFoundError where there is nothing."""
     path = Path(source)
     if not path.exists():
-        raise FileNotFoundError(f"no input at {path}: give a slice file or a volume as --data_file")
+        raise FileNotFoundError(f"no input at {path}: give a slice file, or what one is prepared from, as --data_file")
     try:
         read_header(path)
     except (ValueError, OSError):

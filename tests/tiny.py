@@ -8,7 +8,17 @@ import torch
 from monai.bundle import ConfigParser, ConfigWorkflow
 
 from es_medical.data import Shapes, SliceHeader, SliceRecord, SliceWriter
-from es_medical.physics import MRI, MultiCoilMRI, gaussian_line_mask, measure
+from es_medical.physics import (
+    MRI,
+    CompressedSensing,
+    Inpainting,
+    MultiCoilMRI,
+    Operator,
+    bernoulli_mask,
+    gaussian_line_mask,
+    gaussian_matrix,
+    measure,
+)
 from es_medical.physics.ct import CT
 from es_medical.physics.ct_geometry import ParallelBeam
 from es_medical.randomness import item_generator
@@ -16,6 +26,7 @@ from es_medical.randomness import item_generator
 BUNDLES = Path(__file__).parents[1] / "bundles"
 CONFIGS = BUNDLES / "fastmri_synthetic" / "configs"
 ACCELERATION, CENTER, SIGMA, VIEWS = 2.0, 0.25, 0.01, 6
+MASK, KEEP, RATIO = "values", 0.5, 0.25
 SPLITS = {"train": 4, "val": 2, "test": 3}
 LEVELS = (0.01, 0.03, 0.005)  # noise levels of the slices of recorded k-space
 DEAD = "http://127.0.0.1:9"
@@ -24,6 +35,9 @@ KNOBS: dict[str, Any] = {
     "acceleration": ACCELERATION,
     "center_fraction": CENTER,
     "views": VIEWS,
+    "mask": MASK,
+    "keep": KEEP,
+    "ratio": RATIO,
     "sigma": SIGMA,
     "widths": [4, 8],
     "iterations": 1,
@@ -119,6 +133,40 @@ def write_sinograms(
     return path
 
 
+def write_images(
+    path: Path,
+    size: tuple[int, int] = (16, 16),
+    splits: dict[str, int] = SPLITS,
+    with_image: bool = True,
+    sigma: float = SIGMA,
+    seed: int = 0,
+    sensing: bool = False,
+) -> Path:
+    """A slice file of smooth colour images with missing values, or (`sensing`) of gray ones and their products."""
+    order = [split for split, n in splits.items() for _ in range(n)]
+    channels = 1 if sensing else 3
+    images = (
+        smooth_images(2 * len(order), size, seed).abs().reshape(-1, *size)[: channels * len(order)].view(-1, channels, *size)
+    )
+    if sensing:
+        m = round(RATIO * size[0] * size[1])
+        matrix, mask = gaussian_matrix(m, size[0] * size[1], 0), torch.ones(m, dtype=torch.bool)
+        physics: Operator = CompressedSensing(matrix, size)
+        operator, shapes = {"kind": "compressed_sensing", "ratio": RATIO, "seed": 0}, Shapes.rows(size, m)
+    else:
+        matrix, mask = None, bernoulli_mask((channels, *size), KEEP, 0)
+        physics = Inpainting(mask, size, channels)
+        operator, shapes = {"kind": "inpainting", "mask": MASK, "keep": KEEP}, Shapes.pixels(size, channels)
+    y = measure(physics, images, sigma, [item_generator(seed, str(i), "noise") for i in range(len(order))])
+    header = SliceHeader(sigma, mask, modality="IMAGE", operator=operator, matrix=matrix)
+    with SliceWriter(path, header, size, with_image, shapes=shapes) as writer:
+        for i, split in enumerate(order):
+            writer.append(
+                SliceRecord(y[i], images[i] if with_image else None, f"item{i}", f"{split}{i}", split, data_range=1.0)
+            )
+    return path
+
+
 def disc(size: tuple[int, int]) -> torch.Tensor:
     """1 in the circle that touches the nearest edges of an image, 0 outside, (H, W)."""
     rows, columns = (torch.arange(n) - (n - 1) / 2 for n in size)
@@ -129,6 +177,8 @@ def write_slices_for(bundle: str, path: Path, **options: Any) -> Path:
     """A slice file of the kind that a bundle is for."""
     if bundle == "lidc_ct":
         return write_sinograms(path, **options)
+    if bundle in ("div2k_inpainting", "mnist_cs"):
+        return write_images(path, **({"sensing": bundle == "mnist_cs"} | options))
     kinds: dict[str, dict[str, Any]] = {"fastmri_real": {"coils": 3, "sigmas": LEVELS}}
     return write_slices(path, **(kinds.get(bundle, {}) | options))
 
@@ -212,7 +262,7 @@ class Parts:
         num_workers: int = 0,
     ) -> None:
         from es_medical.data import read_header
-        from es_medical.engine import setup
+        from es_medical.engine import operators, setup
         from es_medical.engine.trainer import Trainer
         from es_medical.groups import D4
         from es_medical.losses import build_loss
@@ -221,8 +271,8 @@ class Parts:
         torch.manual_seed(seed)
         self.data_file, self.batch_size, self.num_workers = str(data_file), batch_size, num_workers
         acceleration = read_header(data_file).acceleration
-        self.physics = setup.build_physics(self.data_file, acceleration, CENTER, SIGMA)
-        self.split = setup.build_split(self.data_file, "lines", 0.8, True)
+        self.physics = operators.build_physics(self.data_file, acceleration, CENTER, SIGMA)
+        self.split = operators.build_split(self.data_file, "lines", 0.8, True)
         self.group = D4() if equivariant else None
         self.denoiser = unet(2, widths)
         self.network = setup.build_reconstructor(self.denoiser, self.group, "cpu", 1, channels_last=channels_last)

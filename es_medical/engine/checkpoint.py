@@ -1,5 +1,6 @@
 """Checkpoints: resume exactly where training stopped, and keep the best weights."""
 
+import hashlib
 import logging
 import math
 import random
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from es_medical.data import read_header
@@ -136,7 +137,7 @@ class Checkpoints:
         different = _differences(state.get("scanner", {}), scanner(self.physics))
         if different:
             raise ValueError(
-                f"{self.folder / LAST} is of a training for another scanner: other {different}; resume with its data"
+                f"{self.folder / LAST} is of a training for another operator: other {different}; resume with its data"
             )
         _load(self.network, state["reconstructor"], self.folder)
         configured = trainer.optimizer.state_dict()["param_groups"]
@@ -220,7 +221,7 @@ def load_weights(folder: str | Path, network: nn.Module, physics: Operator, infe
     different = _differences(state.get("scanner", {}), scanner(physics))
     if different:
         warnings.warn(
-            f"the weights in {folder} were trained for another scanner than the data has: other {different}: "
+            f"the weights in {folder} were trained for another operator than the data has: other {different}: "
             "expect a worse result",
             stacklevel=2,
         )
@@ -248,12 +249,14 @@ def architecture(network: nn.Module) -> dict[str, Any]:
     """Describe what the weights of a reconstructor don't show: unrolled steps, which share weights, and the group."""
     group = type(network.group).__name__ if isinstance(network, ReynoldsAveraging) else "none"
     unrolled = network.reconstructor if isinstance(network, ReynoldsAveraging) else network
-    return {"iterations": getattr(unrolled, "n_iterations", 0), "group": group}
+    return {"iterations": getattr(unrolled, "n_iterations", 0), "group": group, "start": getattr(unrolled, "start", "initial")}
 
 
 def scanner(physics: Operator) -> dict[str, Any]:
-    """Describe the geometry of a CT scanner and the norm that its matrix is divided by; empty for MRI."""
-    geometry, norm = (getattr(physics, name, None) for name in ("geometry", "norm"))
+    """Describe what the mask doesn't say: geometry and norm of a CT scanner, the digest of a dense matrix; empty for MRI."""
+    geometry, norm, matrix = (getattr(physics, name, None) for name in ("geometry", "norm", "matrix"))
+    if isinstance(matrix, Tensor):
+        return {"matrix": hashlib.sha256(matrix.detach().cpu().float().numpy().tobytes()).hexdigest()}
     return {} if geometry is None or norm is None else geometry.to_dict() | {"norm": float(norm)}
 
 
@@ -269,7 +272,7 @@ def _differences(kept: Mapping[str, Any], given: Mapping[str, Any]) -> str:
 def _check_same(what: str, folder: str | Path, kept: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Raise ValueError where a network is not what the files in `folder` are of."""
     for name, value in given.items():
-        if kept[name] != value:
+        if kept.get(name, value) != value:  # older weights don't say everything
             hint = "; it is True for --method es, False for supervised and mc" if name == "split_input" else ""
             raise ValueError(f"the {what} in {folder} had {name} {kept[name]}, the configuration gives {value}{hint}")
 

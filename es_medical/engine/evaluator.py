@@ -1,6 +1,7 @@
 """The evaluation engine: reconstruct, score each slice, and keep a few cases to look at."""
 
 import logging
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -44,7 +45,9 @@ class Evaluator(MonaiEvaluator):
     Scores of each item are in `rows`: heldout always, the scores of `image_scores` where there is ground truth, also
     of the operator's own linear reconstruction (zero-filled, filtered backprojection) as baseline_*, and
     equiv in dB when asked for. A score that a slice does not have (the held-out error of a blank measurement) is left out
-    of the means, with a warning. The same seed gives the same numbers for any batch size and number of processes.
+    of the means, with a warning. equiv is infinite where the network is equivariant to rounding: its mean is over the other
+    slices, and infinite where there are none; equiv_exact is the number of such slices, and absent where it is 0.
+    The same seed gives the same numbers for any batch size and number of processes.
 
     Args:
         device: where it runs.
@@ -55,7 +58,8 @@ class Evaluator(MonaiEvaluator):
         val_handlers: MONAI or Ignite handlers.
         key_metric: name of the score that `score` returns: "heldout" (no ground truth used), "psnr", or "auto" for psnr
             where there is ground truth and heldout where there is none.
-        equiv_group: group of the EQUIV score, None leaves it out (it takes one more reconstruction for each element).
+        equiv_group: group of the EQUIV score, None leaves it out (it takes one more reconstruction for each element, or for
+            each of eight elements of a large group).
         n_cases: number of slices kept as `cases`.
 
     Raises:
@@ -152,24 +156,28 @@ class Evaluator(MonaiEvaluator):
             self.state.metrics |= self._statistics(name, column)
 
     def _statistics(self, name: str, column: Tensor) -> dict[str, float]:
-        """Mean and standard deviation of one score over the slices that have it; the others are named."""
-        finite = column.isfinite()
-        if not bool(finite.all()):
-            without = [row["id"] for row, has in zip(self.rows, finite.tolist(), strict=True) if not has]
+        """Mean and standard deviation of one score over the slices that have it; those without it are named."""
+        finite, exact = column.isfinite(), column.isposinf()  # only EQUIV is ever plus infinity
+        without = [row["id"] for row, has in zip(self.rows, (finite | exact).tolist(), strict=True) if not has]
+        if without:
             logger.warning("%s is not finite for %d slices (%s): left out", name, len(without), ", ".join(without[:5]))
-        kept = column[finite]
-        mean = {name: float(kept.mean())}
-        return mean | ({f"{name}_sd": float(kept.std())} if len(kept) > 1 else {})
+        kept, n_exact = column[finite], int(exact.sum())
+        statistics = {name: math.inf if n_exact and not len(kept) else float(kept.mean())}
+        statistics |= {f"{name}_sd": float(kept.std())} if len(kept) > 1 else {}
+        return statistics | ({f"{name}_exact": float(n_exact)} if n_exact else {})
 
 
 def image_scores(x_hat: Tensor, x: Tensor, peak: Tensor, volume_range: Tensor) -> dict[str, Tensor]:
     """Score reconstructions (B, C, H, W) against the ground truth: each (B,).
 
-    psnr: magnitudes, range `peak` (B,), which is 1 for slices normalised to [0, 1] as the paper's, the maximum of the slice
-    for recorded k-space. psnr_volume: the same error against the maximum of the slice's volume (fastMRI's range), where that
-    is known for all. psnr_complex: phase included. ssim: range `peak`, images of 11 pixels or more.
+    psnr: magnitudes of complex images, all channels of RGB images, range `peak` (B,), which is 1 for slices normalised to
+    [0, 1] as the paper's, the maximum of the slice for recorded k-space. psnr_volume: the same error against the maximum of
+    the slice's volume (fastMRI's range), where that is known for all. psnr_complex: phase included, of complex images.
+    ssim: range `peak`, images of 11 pixels or more.
     """
-    scores = {"psnr": psnr(x_hat, x, peak), "psnr_complex": psnr(x_hat, x, peak, complex_valued=True)}
+    scores = {"psnr": psnr(x_hat, x, peak)}
+    if x.shape[1] == 2:
+        scores["psnr_complex"] = psnr(x_hat, x, peak, complex_valued=True)
     if min(x.shape[-2:]) >= SSIM_WINDOW:
         scores["ssim"] = ssim(x_hat, x, peak)
     if bool((volume_range > 0).all()):

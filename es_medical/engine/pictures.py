@@ -10,7 +10,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from torch import Tensor
 
-Gray = npt.NDArray[np.uint8]
+Pixels = npt.NDArray[np.uint8]
 SEPARATOR, STRIP, SMALLEST = 2, 14, 128  # pixels: between panels, of the label, height below which pixels are repeated
 
 
@@ -22,10 +22,11 @@ class Panel(NamedTuple):
     window: tuple[float, float]
 
 
-def magnitude(image: "npt.ArrayLike | Tensor") -> npt.NDArray[np.float64]:
-    """A 2-D real image: |x| of complex values or of (2, H, W) real and imaginary parts; (1, H, W) loses its axis.
+def panel_values(image: "npt.ArrayLike | Tensor") -> npt.NDArray[np.float64]:
+    """What a panel shows: (H, W) of real values, or (H, W, 3) of an RGB image (3, H, W).
 
-    Real values, Hounsfield units too, keep their sign.
+    (2, H, W), real and imaginary parts, and complex values become their magnitude; (1, H, W) loses its axis. Real values,
+    Hounsfield units too, keep their sign.
 
     Raises:
         ValueError: Any other shape.
@@ -36,16 +37,31 @@ def magnitude(image: "npt.ArrayLike | Tensor") -> npt.NDArray[np.float64]:
         values = np.hypot(values[0].astype(np.float64), values[1].astype(np.float64))
     if values.ndim == 3 and values.shape[0] == 1:
         values = values[0]
-    if values.ndim != 2:
-        raise ValueError(f"a picture is (H, W), (1, H, W) or (2, H, W), got {np.shape(detached)}")
+    rgb = values.ndim == 3 and values.shape[0] == 3 and not np.iscomplexobj(values)
+    if values.ndim != 2 and not rgb:
+        raise ValueError(f"a picture is (H, W), (1, H, W), (2, H, W) or real (3, H, W), got {np.shape(detached)}")
+    values = np.moveaxis(values, 0, -1) if rgb else values
     return np.abs(values).astype(np.float64) if np.iscomplexobj(values) else values.astype(np.float64)
 
 
-def windowed(image: "npt.ArrayLike | Tensor", window: tuple[float, float]) -> Gray:
-    """`window` to 0..255, values outside to its ends, NaN to black: never the image's own minimum and maximum.
+def deviation(image: "npt.ArrayLike | Tensor") -> npt.NDArray[np.float64]:
+    """Size of an error or a spread at each pixel, (H, W): |values|, of RGB the root mean square over the three channels.
 
     Raises:
-        ValueError: An empty window, or a shape that `magnitude` refuses.
+        ValueError: A shape that `panel_values` refuses.
+    """
+    values = panel_values(image)
+    return np.sqrt(np.square(values).mean(-1)) if values.ndim == 3 else np.abs(values)
+
+
+def windowed(image: "npt.ArrayLike | Tensor", window: tuple[float, float]) -> Pixels:
+    """`window` to 0..255, values outside to its ends, NaN to black: never the image's own minimum and maximum.
+
+    Returns:
+        uint8, (H, W), or (H, W, 3) of an RGB image.
+
+    Raises:
+        ValueError: An empty window, or a shape that `panel_values` refuses.
 
     >>> windowed([[-1000, 0, 1000, 5000]], (-1000, 1000)).tolist()
     [[0, 128, 255, 255]]
@@ -53,7 +69,7 @@ def windowed(image: "npt.ArrayLike | Tensor", window: tuple[float, float]) -> Gr
     low, high = window
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise ValueError(f"a window is two finite values, the lower first, got {window}")
-    scaled = (np.nan_to_num(magnitude(image), nan=low, posinf=high, neginf=low) - low) / (high - low)
+    scaled = (np.nan_to_num(panel_values(image), nan=low, posinf=high, neginf=low) - low) / (high - low)
     return np.rint(255 * scaled.clip(0, 1)).astype(np.uint8)
 
 
@@ -69,15 +85,15 @@ def picture(
     labels: bool = True,
     smallest: int = SMALLEST,
     baseline_name: str = "zero-filled",
-) -> Gray:
-    """Baseline | reconstruction | spread | target | error, side by side.
+) -> Pixels:
+    """Baseline | reconstruction | spread | target | error, side by side; spread and error in gray, see `deviation`.
 
     Args:
-        baseline: As `magnitude` takes it, like the other four.
+        baseline: As `panel_values` takes it, like the other four.
         reconstruction: Mean over the samples.
         spread: Standard deviation over the samples, per pixel.
         target: The ground truth, if there is one.
-        error: By default the difference of the magnitudes of `reconstruction` and `target`, if there is a target.
+        error: By default the difference of `reconstruction` and `target` (complex: of their magnitudes), if there is a target.
         window: Values shown as black and white in the first, second and fourth panel, in units of the image.
         error_max: Value shown as white in the third and fifth panel; black is 0.
         labels: Names and windows in a strip above the panels.
@@ -85,44 +101,62 @@ def picture(
         baseline_name: What the first panel is.
 
     Returns:
-        uint8 image of 3 to 5 panels with separators of 2 pixels.
+        uint8 image of 3 to 5 panels with separators of 2 pixels: (H, W), or (H, W, 3) where any panel is RGB.
 
     Raises:
-        ValueError: Different sizes, an empty window, or a shape that `magnitude` refuses.
+        ValueError: Different sizes, an empty window, or a shape that `panel_values` refuses.
     """
     scale = (0.0, error_max)
     panels = [Panel(baseline_name, baseline, window), Panel("recon", reconstruction, window)]
-    panels.append(Panel("spread", spread, scale))
+    panels.append(Panel("spread", deviation(spread), scale))
     if target is not None:
         panels.append(Panel("target", target, window))
-        error = magnitude(reconstruction) - magnitude(target) if error is None else error
+        error = _difference(reconstruction, target) if error is None else error
     if error is not None:
-        panels.append(Panel("error", np.abs(magnitude(error)), scale))
+        panels.append(Panel("error", deviation(error), scale))
     return side_by_side(panels, labels, smallest)
 
 
-def side_by_side(panels: Sequence[Panel], labels: bool = True, smallest: int = SMALLEST) -> Gray:
-    """Any panels of one size in a row, white separators between them.
+def side_by_side(panels: Sequence[Panel], labels: bool = True, smallest: int = SMALLEST) -> Pixels:
+    """Any panels of one size in a row, white separators between them: (H, W), or (H, W, 3) where any of them is RGB.
 
     Raises:
         ValueError: No panel, or different sizes.
     """
     images = [windowed(panel.image, panel.window) for panel in panels]
-    if len({image.shape for image in images}) != 1:
-        raise ValueError(f"panels have one size, got {[(p.name, i.shape) for p, i in zip(panels, images, strict=True)]}")
+    if len({image.shape[:2] for image in images}) != 1:
+        raise ValueError(f"panels have one size, got {[(p.name, i.shape[:2]) for p, i in zip(panels, images, strict=True)]}")
     factor = max(1, -(-smallest // images[0].shape[0]))
     images = [image.repeat(factor, 0).repeat(factor, 1) for image in images]
     if labels:
-        images = [np.vstack([_label(panel, image.shape[1]), image]) for panel, image in zip(panels, images, strict=True)]
-    separator = np.full((images[0].shape[0], SEPARATOR), 255, np.uint8)
+        images = [_labelled(panel, image) for panel, image in zip(panels, images, strict=True)]
+    if any(image.ndim == 3 for image in images):
+        images = [_rgb(image) for image in images]
+    separator = np.full((images[0].shape[0], SEPARATOR, *images[0].shape[2:]), 255, np.uint8)
     row = [part for image in images for part in (separator, image)]
     return np.hstack(row[1:])
 
 
-def _label(panel: Panel, width: int) -> Gray:
+def _difference(reconstruction: "npt.ArrayLike | Tensor", target: "npt.ArrayLike | Tensor") -> npt.NDArray[np.float64]:
+    """Of what two panels show, channels first as `panel_values` takes it."""
+    first, second = panel_values(reconstruction), panel_values(target)
+    if first.shape != second.shape:
+        raise ValueError(f"reconstruction and target are panels of one size and kind, got {first.shape} and {second.shape}")
+    difference = first - second
+    return np.moveaxis(difference, -1, 0) if difference.ndim == 3 else difference
+
+
+def _rgb(image: Pixels) -> Pixels:
+    """Gray pixels (H, W) as (H, W, 3); RGB pixels as they are."""
+    return image if image.ndim == 3 else image[..., None].repeat(3, -1)
+
+
+def _labelled(panel: Panel, image: Pixels) -> Pixels:
+    """A panel's pixels under a strip with its name and window."""
     from PIL import Image, ImageDraw
 
-    strip = Image.new("L", (width, STRIP))
+    strip = Image.new("L", (image.shape[1], STRIP))
     low, high = panel.window
     ImageDraw.Draw(strip).text((3, 1), f"{panel.name} [{low:.3g}, {high:.3g}]", fill=255)
-    return np.asarray(strip)
+    label = np.asarray(strip)
+    return np.vstack([_rgb(label) if image.ndim == 3 else label, image])

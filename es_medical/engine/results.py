@@ -1,9 +1,14 @@
 """The table at the end of a job."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from es_medical.metrics import MAX_DB
+
+EXACT = "∞ (exact)"
+"""EQUIV of a network that is equivariant to rounding: no number, here and in MLflow."""
 
 
 def summary_table(method: str, metrics: Mapping[str, float], n: int, baseline: str = "zero-filled") -> dict[str, list[str]]:
@@ -18,13 +23,45 @@ def summary_table(method: str, metrics: Mapping[str, float], n: int, baseline: s
         if name in metrics:
             given = _cell(metrics, f"baseline_{name}", name)
             table[title] = ["1" if (name, baseline) == ("heldout", "zero-filled") else given, _cell(metrics, name, name)]
+    exact = exact_slices(metrics, n)
+    if 0 < exact < n:
+        table["EQUIV (dB)"][-1] += f" ({exact} of {n} {EXACT})"
     return table
+
+
+def exact_slices(metrics: Mapping[str, float], n: int) -> int:
+    """Return for how many of n slices the network was equivariant to rounding."""
+    return n if metrics.get("equiv") == math.inf else int(metrics.get("equiv_exact", 0))
+
+
+def exact_tag(metrics: Mapping[str, float], n: int) -> dict[str, str]:
+    """Return the tag that tells of infinite EQUIV, which MLflow gets no number of; none where all are finite."""
+    exact = exact_slices(metrics, n)
+    return {"equiv": "exact" if exact == n else f"exact for {exact} of {n} slices"} if exact else {}
+
+
+def numbers(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Leave out what is infinite because it is exact; a NaN stays, to be noted."""
+    return {name: value for name, value in metrics.items() if value != math.inf}
+
+
+def json_value(value: Any) -> Any:  # noqa: ANN401 - what a row holds
+    """Turn infinity into the string "inf" and NaN into None, which JSON does not know; anything else stays.
+
+    >>> [json_value(one) for one in (1.5, float("inf"), float("nan"), "item7")]
+    [1.5, 'inf', None, 'item7']
+    """
+    if not isinstance(value, float) or math.isfinite(value):
+        return value
+    return None if math.isnan(value) else str(value)
 
 
 def _cell(metrics: Mapping[str, float], name: str, kind: str) -> str:
     if name not in metrics:
         return "-"
-    if kind in ("psnr", "equiv") and metrics[name] >= MAX_DB:
+    if metrics[name] == math.inf:
+        return EXACT
+    if kind == "psnr" and metrics[name] >= MAX_DB:
         return f"≥ {MAX_DB:g} (exact)"
     digits = 2 if kind in ("psnr", "equiv") else 4
     deviation = f" ± {metrics[f'{name}_sd']:.{digits}f}" if f"{name}_sd" in metrics else ""

@@ -1,9 +1,10 @@
-"""Reconstructions on the disk: one HDF5 file, a NIfTI volume for each subject, and derived DICOM series if asked for."""
+"""Reconstructions on the disk: one HDF5 file; NIfTI volumes, and DICOM series if asked for, of MR and CT; PNG of images."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from ignite.engine import Engine, Events
 from es_medical.data import SliceDataset, SliceHeader
 from es_medical.data.atomic import whole_or_not
 from es_medical.data.geometry import Geometry
+from es_medical.engine.images import PngWriter, check_names
 from es_medical.engine.volume import Volume, planes, volume_names
 from es_medical.metrics import magnitude
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Array = npt.NDArray[np.float32]
+Write = Callable[[], None]
 GEOMETRY = {"spacing": (2,), "position": (3,), "orientation": (6,), "slice_spacing": ()}
 UNITS = {"CT": " in HU"}
 
@@ -33,7 +36,7 @@ UNITS = {"CT": " in HU"}
 class SaveReconstructions:
     """Handler of an `Evaluator` that writes what it reconstructs.
 
-    `reconstructions.h5`: `reconstruction` and `spread` (N, 2 or 1, H, W) in stored units, `id`, `subject`, `slice`, `scale`
+    `reconstructions.h5`: `reconstruction` and `spread` (N, C, H, W) in stored units, `id`, `subject`, `slice`, `scale`
     (raw = stored * scale + offset), the geometry of the slice file and `heldout` (N,).
 
     `<volume>_reconstruction.nii.gz` and `<volume>_spread.nii.gz` (without a volume's hash: `<subject>`, `<subject>_2`):
@@ -43,7 +46,10 @@ class SaveReconstructions:
 
     With `dicom`: `dicom/<volume>/reconstruction/` and `dicom/<volume>/spread/` (see `DicomWriter`).
 
-    A volume that fails does not stop the others; at the end the failures are raised together, with their causes.
+    Photographs and digits (modality IMAGE) have no place in a body: in place of NIfTI they get `png/<id>_reconstruction.png`
+    and `png/<id>_spread.png` (see `PngWriter`), and there is no DICOM.
+
+    A volume or image that fails does not stop the others; at the end the failures are raised together, with their causes.
 
     Args:
         output_dir: folder for the files.
@@ -52,12 +58,13 @@ class SaveReconstructions:
         source_dicom: DICOM file or folder of the series, MR or CT as the slices are, that the slices were measured for:
             patient, study and geometry are taken from it. The slices must be those of one volume.
         method: name of the reconstruction method, for the headers.
+        spread_max: value in stored units that is white in `png/<id>_spread.png`.
 
     Raises:
         FileNotFoundError: no source DICOM.
         ImportError: DICOM is asked for and highdicom is missing.
         ValueError: a source that is no single series of the slices' modality or that does not fit the slices, or one
-            without `dicom`.
+            without `dicom`; DICOM of images that are neither MR nor CT; ids of images that cannot name their files.
     """
 
     def __init__(
@@ -67,12 +74,16 @@ class SaveReconstructions:
         dicom: bool = False,
         source_dicom: str | Path | None = None,
         method: str = "network",
+        spread_max: float = 0.2,
     ) -> None:
+        if dicom and dataset.header.modality == "IMAGE":
+            raise ValueError("DICOM is for MR and CT, the slices are of modality IMAGE: set dicom to false")
         if source_dicom and not dicom:
             raise ValueError("source_dicom is given but dicom is off: set dicom to true, or leave source_dicom out")
         self.folder, self.dataset = Path(output_dir), dataset
         self._rows: list[dict[str, Any]] = []
         self._dicom = self._dicom_writer(source_dicom, method) if dicom else None
+        self._png = self._png_writer(spread_max) if dataset.header.modality == "IMAGE" else None
 
     def attach(self, engine: Engine) -> None:
         """Collect each batch and write at the end."""
@@ -105,6 +116,10 @@ class SaveReconstructions:
                 logger.warning("slice positions are unknown: slice 0 is taken for the first source slice along the normal")
         return writer
 
+    def _png_writer(self, spread_max: float) -> PngWriter:
+        check_names([one.decode() for one in _columns(self.dataset.path, self.dataset.rows)["id"]])
+        return PngWriter(self.folder / "png", spread_max)
+
     def _collect(self, engine: Engine) -> None:
         result: Any = engine.state.output  # what Evaluator._iteration returns
         batch: Any = engine.state.batch
@@ -119,24 +134,31 @@ class SaveReconstructions:
         columns = {name: np.stack([one[name] for one in rows]) for name in rows[0]}
         columns |= _columns(self.dataset.path, columns["row"])
         self._write_hdf5(columns)
-        failed: dict[str, Exception] = {}
-        volumes = _by_volume(columns)
-        for name, chosen in volumes.items():
-            for write in self._writers():
-                try:
-                    write(self._volume(name, columns, chosen))
-                except Exception as error:  # one volume must not stop the others
-                    logger.error("volume %s: %s", name, error)
-                    failed.setdefault(name, error)
-        logger.info("%d slices of %d volumes reconstructed: see %s", len(rows), len(volumes), self.folder)
+        parts = dict(self._images(columns) if self._png else self._volumes(columns))
+        failed = _attempted(parts, what := "image" if self._png else "volume")
+        found = f"{len(rows)} images" if self._png else f"{len(rows)} slices of {len(parts)} volumes"
+        logger.info("%s reconstructed: see %s%s", found, self.folder, f"; {self._png.report()}" if self._png else "")
         if failed:
             causes = "; ".join(f"{name}: {type(error).__name__}: {error}" for name, error in failed.items())
-            raise RuntimeError(f"{len(failed)} of {len(volumes)} volumes were not written: {causes}") from next(
+            raise RuntimeError(f"{len(failed)} of {len(parts)} {what}s were not written: {causes}") from next(
                 iter(failed.values())
             )
 
-    def _writers(self) -> Sequence[Callable[[Volume], None]]:
-        return (self._write_nifti, self._dicom.write) if self._dicom else (self._write_nifti,)
+    def _volumes(self, columns: dict[str, Any]) -> Iterator[tuple[str, list[Write]]]:
+        writers = (self._write_nifti, self._dicom.write) if self._dicom else (self._write_nifti,)
+        for name, chosen in _by_volume(columns).items():
+            yield name, [partial(self._write_volume, writer, name, columns, chosen) for writer in writers]
+
+    def _write_volume(
+        self, writer: Callable[[Volume], None], name: str, columns: dict[str, Any], chosen: npt.NDArray[np.int64]
+    ) -> None:
+        writer(self._volume(name, columns, chosen))
+
+    def _images(self, columns: dict[str, Any]) -> Iterator[tuple[str, list[Write]]]:
+        assert self._png is not None
+        pairs = zip(columns["reconstruction"], columns["spread"], strict=True)
+        for name, pair, (scale, offset) in zip(columns["id"], pairs, columns["scale"], strict=True):
+            yield name.decode(), [partial(self._png.write, name.decode(), pair, scale, offset)]
 
     def _volume(self, name: str, columns: dict[str, Any], chosen: npt.NDArray[np.int64]) -> Volume:
         """The slices `chosen` from the columns, which are in the order of their numbers."""
@@ -171,6 +193,19 @@ class SaveReconstructions:
                 image.set_sform(affine, code="scanner")
             with whole_or_not(self.folder / f"{volume.name}_{name}.nii.gz") as temporary:
                 nib.save(image, temporary)
+
+
+def _attempted(parts: Mapping[str, Sequence[Write]], what: str) -> dict[str, Exception]:
+    """Write everything; returns the parts that failed, each with its first error: one must not stop the others."""
+    failed: dict[str, Exception] = {}
+    for name, writes in parts.items():
+        for write in writes:
+            try:
+                write()
+            except Exception as error:  # whatever is wrong with it
+                logger.error("%s %s: %s", what, name, error)
+                failed.setdefault(name, error)
+    return failed
 
 
 def _views(header: SliceHeader) -> int:

@@ -1,7 +1,6 @@
 """What a bundle's configuration builds: each factory takes plain knobs."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,92 +9,70 @@ from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import MultiStepLR
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-from es_medical.data import SliceDataset, SliceHeader, cached, read_header
+from es_medical import losses
+from es_medical.data import SliceDataset, cached, read_header
 from es_medical.engine.distributed import rank, world_size
-from es_medical.groups import Group, Rotations
+from es_medical.engine.methods import group_of, loss_group, method_of
+from es_medical.groups import Group
+from es_medical.groups.base import Transform
 from es_medical.inferers import Inferer
-from es_medical.networks import Accelerated, MoDL, ReynoldsAveraging
-from es_medical.physics import MRI, MultiCoilProtocol, Operator
-from es_medical.physics.line_masks import line_counts
-from es_medical.splits import KSPACE_UNITS, Split
+from es_medical.losses import Loss, Untrained, attach_multiplier
+from es_medical.networks import Accelerated, ArtifactRemoval, MoDL, ReynoldsAveraging, learning_free, shift_unet, unet
+from es_medical.splits import Split
+
+ARCHITECTURES = ("modl", "adjoint", "pseudo_inverse")
+FIRST_GUESS = 0.002  # noise level that unsure starts from: below the true one, which it then rises to by a percent a step
+PRECISE = ("sure", "unsure", "ei")  # differences of two passes: bfloat16 made the gradient of a divergence 85 % wrong
 
 
-def build_physics(
+def build_loss(
+    method: str,
     data_file: str,
-    acceleration: float | None,
-    center_fraction: float | None,
+    split: Split,
+    group: Group,
+    transform: Transform,
     sigma: float | None = None,
-    device: torch.device | str = "cpu",
-) -> MRI | MultiCoilProtocol:
-    """Make the operator of a slice file, single- or multi-coil as the file is, once it is what the configuration says.
-
-    Args:
-        data_file: HDF5 file of slices (schema 1).
-        acceleration: nominal acceleration that the file must have; None takes any, also below.
-        center_fraction: share of central lines that the file must have.
-        sigma: noise level that the file must have; None also where each slice has its own.
-        device: where the operator works.
-
-    Raises:
-        ValueError: the file was made with other values: measurements are simulated once, by data_prep.
-    """
-    header = _kspace(data_file)
-    found = {"acceleration": header.acceleration, "center_fraction": header.center_fraction, "sigma": header.sigma}
-    wanted = {"acceleration": acceleration, "center_fraction": center_fraction, "sigma": sigma}
-    _check_made_with(data_file, found, wanted)
-    return (MultiCoilProtocol if header.coils else MRI)(header.mask, header.size).to(device)
-
-
-def build_scanner(
-    data_file: str,
-    views: int | None,
-    sigma: float | None,
+    alpha: float = 0.5,
+    consistency_weight: float = 1.0,
+    sigma_factor: float = 1.0,
+    weighting: str = "none",
     rotations: int = 1,
-    device: torch.device | str = "cpu",
-) -> Operator:
-    """Make the CT scanner of a slice file, once it is what the configuration says.
+    equivariance_weight: float = 1.0,
+    tau: float | None = None,
+) -> Loss:
+    """Make the loss of a method for the slices of a file (see `es_medical.losses.build_loss`).
 
     Args:
-        data_file: HDF5 file of sinograms (schema 1).
-        views: number of views that the file must have; None takes any, also below.
-        sigma: noise level that the file must have.
-        rotations: number of angles, fractions of the view spacing, that the scanner can be turned by (see `Rotations`).
-        device: where the operator works.
+        method: see `es_medical.engine.methods.METHODS`.
+        data_file: HDF5 file of slices (schema 1): where it has no noise, ei and sure save a network pass.
+        split: draws M1, for the splitting losses.
+        group: what es_neq draws an explicit g from.
+        transform: what ei turns or shifts images by.
+        sigma: noise level that is assumed, None for that of each slice.
+        alpha: recorruption strength.
+        consistency_weight: weight of the consistency term of es.
+        sigma_factor: what sigma is multiplied by.
+        weighting: of the residuals of measurements.
+        rotations: number of angles, fractions of the view spacing of a CT scanner, that es turns the operator by; 1 for none.
+        equivariance_weight: weight of the equivariance term of ei.
+        tau: step of the divergence in sure, unsure and ei.
 
     Raises:
-        ValueError: the file holds no sinograms, or was made with other values.
-        ImportError: astra-toolbox is not installed.
+        ValueError: an unknown method, or a knob out of range.
     """
-    from es_medical.physics.ct import CT
-    from es_medical.physics.ct_geometry import geometry_from_dict
-
-    header = read_header(data_file)
-    if header.modality != "CT" or not header.operator:
-        raise ValueError(f"{data_file} holds {header.modality} data without a scanner's geometry: expected CT sinograms")
-    geometry = geometry_from_dict(header.operator)
-    _check_made_with(data_file, {"views": geometry.shape[0], "sigma": header.sigma}, {"views": views, "sigma": sigma})
-    scanner = CT(geometry, header.mask)
-    return scanner.with_turns(Rotations(rotations).angles(geometry.spacing)).to(device)
+    if not method_of(method).trained:
+        return Untrained()
+    drawn = loss_group(method, group, rotations)
+    noisy = read_header(data_file).sigma != 0
+    return losses.build_loss(
+        method, split, sigma, alpha, consistency_weight, sigma_factor, weighting, drawn, transform, noisy,
+        equivariance_weight, tau,
+    )  # fmt: skip
 
 
-def build_rotations(rotations: int, base: Group) -> Rotations | None:
-    """Make what the ES loss draws angles from: none for one angle, where the reconstructor's own group is all there is."""
-    return None if rotations == 1 else Rotations(rotations, base)
-
-
-def build_split(data_file: str, unit: str, split_ratio: float, acs_in_input: bool, mode: str = "exact") -> Split:
-    """Make the split of a slice file; with `acs_in_input` its fully sampled centre always stays in M1.
-
-    Raises:
-        ValueError: the file holds no k-space, or its mask has too few lines or samples to divide.
-    """
-    header = _kspace(data_file)
-    encoded = header.encoded_lines or header.size[1]
-    kept = acs_in_input and unit in KSPACE_UNITS
-    n_center = line_counts(encoded, header.acceleration, header.center_fraction)[1] if kept else 1
-    result = Split(unit, float(split_ratio), n_center, mode)  # type: ignore[arg-type]  # Split checks the names
-    result.check(MRI(header.mask, header.size))  # here once: on a GPU no training step looks
-    return result
+def build_denoiser(method: str, channels: int, widths: Sequence[int]) -> nn.Module:
+    """Make the denoiser where the group is that of shifts: equivariant to them, or the plain UNet for a method that is not."""
+    return (shift_unet if method_of(method).equivariant else unet)(channels, widths)
 
 
 def build_reconstructor(
@@ -108,32 +85,55 @@ def build_reconstructor(
     amp: bool | None = None,
     channels_last: bool | None = None,
     compiled: bool | None = None,
+    architecture: str = "modl",
+    method: str = "es",
 ) -> nn.Module:
     """Unroll a denoiser with the operator (MoDL) and average it over a group (Reynolds).
 
     Args:
         network: the image-domain denoiser.
-        group: the group, None for a network that is not equivariant.
+        group: the group, None for no average: the denoiser is equivariant itself, or nothing is.
         device: where it runs.
         iterations: unrolled steps K.
         step: initial step gamma.
         noise_level: for denoisers that take one.
-        amp: bfloat16 inside the denoiser; None is on for CUDA, off for the CPU.
+        amp: bfloat16 inside the denoiser; None is on for CUDA, off for the CPU and where a loss needs differences of passes.
         channels_last: memory format inside the denoiser; None as above.
         compiled: torch.compile the denoiser; None as above.
+        architecture: "modl", or the denoiser alone on A^T y ("adjoint") or A^dagger y ("pseudo_inverse").
+        method: whose network it is: no average where it is not equivariant, and a multiplier for unsure. What learns nothing
+            takes no network (see `es_medical.networks.learning_free`).
 
     Raises:
-        ValueError: amp, channels_last or compiled is neither true, false nor None.
+        ValueError: an unknown architecture, or amp, channels_last or compiled is neither true, false nor None.
     """
+    if architecture not in ARCHITECTURES:
+        raise ValueError(f"architecture must be one of {', '.join(ARCHITECTURES)}, got {architecture!r}")
     for name, knob in (("amp", amp), ("channels_last", channels_last), ("compiled", compiled)):
         if knob not in (None, True, False):
             raise ValueError(f"{name} must be true, false or null, got {knob!r}")
+    if not method_of(method).trained:
+        return learning_free(method).to(device)
     cuda = torch.device(device).type == "cuda"
-    amp, channels_last, compiled = (cuda if knob is None else bool(knob) for knob in (amp, channels_last, compiled))
+    precise = method.removesuffix("_neq") in PRECISE
+    if precise:
+        torch.backends.cudnn.allow_tf32 = False
+    amp, channels_last, compiled = (
+        (cuda and not (precise and name == "amp")) if knob is None else bool(knob)
+        for name, knob in (("amp", amp), ("channels_last", channels_last), ("compiled", compiled))
+    )
     if amp or channels_last or compiled:
         network = Accelerated(network, amp, channels_last, compiled)
-    unrolled = MoDL(network, iterations, step, noise_level)
-    return (unrolled if group is None else ReynoldsAveraging(unrolled, group)).to(device)
+    unrolled: nn.Module
+    if architecture == "modl":
+        unrolled = MoDL(network, iterations, step, noise_level)
+    else:
+        unrolled = ArtifactRemoval(network, architecture)  # type: ignore[arg-type]  # checked above
+    averaged = group_of(method, group)
+    result = unrolled if averaged is None else ReynoldsAveraging(unrolled, averaged)
+    if method == "unsure":
+        attach_multiplier(result, FIRST_GUESS)
+    return result.to(device)
 
 
 def build_inferer(
@@ -147,13 +147,15 @@ def build_inferer(
     seed: int,
     sigma_factor: float = 1.0,
 ) -> Inferer:
-    """Make the inferer of a method: averages over splits for es; whole measurements for the others."""
-    return Inferer(split, n_samples, sigma, alpha, group, method == "es", whole_group, seed, sigma_factor)
+    """Make the inferer of a method: averages over splits where it was trained on them; whole measurements for the others."""
+    averaged = group_of(method, group)
+    return Inferer(split, n_samples, sigma, alpha, averaged, method_of(method).split_input, whole_group, seed, sigma_factor)
 
 
 def build_optimizer(network: nn.Module, lr: float, weight_decay: float = 1e-8) -> AdamW:
-    """Make the paper's AdamW: betas (0.9, 0.999), no AMSGrad."""
-    return AdamW(network.parameters(), lr=float(lr), weight_decay=float(weight_decay), betas=(0.9, 0.999))
+    """Make the paper's AdamW: betas (0.9, 0.999), no AMSGrad; of one idle number where a network has no parameters."""
+    parameters = list(network.parameters()) or [nn.Parameter(torch.zeros(()))]
+    return AdamW(parameters, lr=float(lr), weight_decay=float(weight_decay), betas=(0.9, 0.999))
 
 
 def build_scheduler(optimizer: Optimizer, milestones: Sequence[int], factor: float) -> MultiStepLR:
@@ -182,41 +184,29 @@ def build_loader(dataset: Dataset, batch_size: int, shuffle: bool, num_workers: 
     return DataLoader(dataset, batch_size, sampler=sampler, num_workers=num_workers, persistent_workers=num_workers > 0)
 
 
-def _kspace(data_file: str) -> SliceHeader:
-    """Read the header of a slice file of k-space; raises ValueError for another modality."""
-    header = read_header(data_file)
-    if header.modality != "MR":
-        raise ValueError(f"{data_file} holds {header.modality} data: expected MR")
-    return header
+def run_name(
+    method: str,
+    seed: int,
+    suffix: str = "",
+    acceleration: float | None = None,
+    views: int | None = None,
+    rotations: int = 1,
+    mask: str | None = None,
+    keep: float | None = None,
+    ratio: float | None = None,
+) -> str:
+    """Name a run by its method, what sets its operator apart, and its seed.
 
-
-def _check_made_with(data_file: str, found: Mapping[str, float], asked: Mapping[str, float | None]) -> None:
-    """Raise ValueError where a slice file was made with other values than the configuration asks for."""
-    wanted = {name: value for name, value in asked.items() if value is not None}
-    wrong = [name for name in wanted if not math.isclose(found[name], wanted[name], rel_tol=1e-6)]
-    if wrong:
-        options = " ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in wanted.items())
-        raise ValueError(
-            f"{data_file} was made with {', '.join(f'{n} {found[n]:g}' for n in wrong)}, the configuration asks for "
-            f"{', '.join(f'{n} {wanted[n]:g}' for n in wrong)}: make new measurements with "
-            f"`python -m data_prep ... {options}`, or set these names to what the file has"
-        )
-
-
-def ct_run_name(method: str, views: int | None, rotations: int, seed: int, suffix: str = "") -> str:
-    """Name a CT run.
-
-    >>> ct_run_name("es", 50, 1, 0), ct_run_name("es", 16, 4, 0, "-evaluate")
-    ('es-50views-seed0', 'es-16views-rot4-seed0-evaluate')
+    >>> run_name("es", 0, acceleration=8), run_name("es", 0, "-evaluate"), run_name("es", 1, views=16, rotations=4)
+    ('es-x8-seed0', 'es-seed0-evaluate', 'es-16views-rot4-seed1')
+    >>> run_name("es", 0, mask="values", keep=0.3), run_name("mc", 0, ratio=0.1)
+    ('es-values0.3-seed0', 'mc-ratio0.1-seed0')
     """
-    turned = f"-rot{rotations}" if rotations > 1 else ""
-    return f"{method}{'' if views is None else f'-{views:g}views'}{turned}-seed{seed}{suffix}"
-
-
-def run_name(method: str, acceleration: float | None, seed: int, suffix: str = "") -> str:
-    """Name a run: es-x8-seed0; without a nominal acceleration es-seed0.
-
-    >>> run_name("es", 8, 0), run_name("es", None, 0, "-evaluate")
-    ('es-x8-seed0', 'es-seed0-evaluate')
-    """
-    return f"{method}{'' if acceleration is None else f'-x{acceleration:g}'}-seed{seed}{suffix}"
+    parts = [
+        "" if acceleration is None else f"x{acceleration:g}",
+        "" if views is None else f"{views:g}views",
+        f"rot{rotations}" if rotations > 1 else "",
+        (mask or "") + ("" if keep is None else f"{keep:g}"),
+        "" if ratio is None else f"ratio{ratio:g}",
+    ]
+    return "-".join([method, *filter(None, parts), f"seed{seed}"]) + suffix

@@ -1,12 +1,17 @@
-from es_medical.losses.base import Loss, LossValue, Reconstructor, Weighting, mean_square
-from es_medical.losses.build import METHODS, build_loss
-from es_medical.losses.fidelity import MeasurementConsistency, Supervised
+from es_medical.losses.base import Loss, LossValue, Reconstructor, Weighting, mean_product, mean_square
+from es_medical.losses.build import METHODS, PASSES, build_loss
+from es_medical.losses.equivariant_imaging import EquivariantImaging
+from es_medical.losses.fidelity import MeasurementConsistency, Supervised, Untrained
 from es_medical.losses.splitting import EquivariantSplitting
+from es_medical.losses.sure import Sure
+from es_medical.losses.unsure import Unsure, attach_multiplier, noise_level_of
 from es_medical.losses.weighting import WEIGHTINGS, RampWeighting, build_weighting
 
 __all__ = [
     "METHODS",
+    "PASSES",
     "WEIGHTINGS",
+    "EquivariantImaging",
     "EquivariantSplitting",
     "Loss",
     "LossValue",
@@ -14,8 +19,14 @@ __all__ = [
     "RampWeighting",
     "Reconstructor",
     "Supervised",
+    "Sure",
+    "Unsure",
+    "Untrained",
     "Weighting",
+    "attach_multiplier",
     "build_loss",
     "build_weighting",
+    "mean_product",
     "mean_square",
+    "noise_level_of",
 ]

@@ -55,8 +55,21 @@ def mean_square(residual: Tensor, mask: Mask, weighting: Weighting | None = None
 
     Without a weighting W is the identity. W comes after the mask, so that unmeasured entries never count.
     """
-    dims = tuple(range(1, residual.ndim))
-    shape = (len(residual), *mask.shape[1:])
-    entries = mask.expand(shape).sum(dims) * (residual[0].numel() / mask[0].numel())
     squares = mask * residual.square() if weighting is None else weighting(mask * residual).square()
-    return squares.sum(dims) / entries
+    return _per_entry(squares, mask)
+
+
+def mean_product(a: Tensor, b: Tensor, mask: Mask, weighting: Weighting | None = None) -> PerItem:
+    """(W m a)^T W m b divided by the number of measured entries of each item; `mean_square` is that of a = b."""
+    products = mask * a * b if weighting is None else weighting(mask * a) * weighting(mask * b)
+    return _per_entry(products, mask)
+
+
+def measured_numbers(y: Measurement, mask: Mask) -> PerItem:
+    """M of each item: the number of measured entries of y (B, ...)."""
+    dims = tuple(range(1, y.ndim))
+    return mask.expand(len(y), *mask.shape[1:]).sum(dims) * (y[0].numel() / mask[0].numel())
+
+
+def _per_entry(values: Tensor, mask: Mask) -> PerItem:
+    return values.sum(tuple(range(1, values.ndim))) / measured_numbers(values, mask)

@@ -1,13 +1,34 @@
 """The training methods by name."""
 
 from es_medical.groups import Group, Rotations
-from es_medical.losses.base import Loss
+from es_medical.groups.base import Transform
+from es_medical.losses.base import Loss, Weighting
+from es_medical.losses.equivariant_imaging import EquivariantImaging
 from es_medical.losses.fidelity import MeasurementConsistency, Supervised
 from es_medical.losses.splitting import EquivariantSplitting
+from es_medical.losses.sure import Sure
+from es_medical.losses.unsure import Unsure
 from es_medical.losses.weighting import build_weighting
 from es_medical.splits import Split
 
-METHODS = ("es", "supervised", "mc")
+PASSES: dict[str, tuple[int, int]] = {
+    "es": (1, 1),
+    "es_neq": (1, 1),
+    "splitting": (1, 1),
+    "supervised": (1, 1),
+    "supervised_neq": (1, 1),
+    "ei": (2, 3),
+    "ei_neq": (2, 3),
+    "sure": (1, 2),
+    "sure_neq": (1, 2),
+    "unsure": (2, 2),
+    "mc": (1, 1),
+    "mc_neq": (1, 1),
+}
+"""Network passes of a training step of each method: without noise, with noise."""
+
+METHODS = tuple(PASSES)
+"""Names of the methods that train a network."""
 
 
 def build_loss(
@@ -19,27 +40,58 @@ def build_loss(
     sigma_factor: float = 1.0,
     weighting: str = "none",
     group: Group | Rotations | None = None,
+    transform: Transform | None = None,
+    noisy: bool | None = None,
+    equivariance_weight: float = 1.0,
+    tau: float | None = None,
 ) -> Loss:
-    """Make the loss of a method.
+    """Make the loss of a method; "_neq" names the same loss, for a network that is not equivariant.
 
     Args:
-        method: "es" (equivariant splitting), "supervised", or "mc" (measurement consistency).
-        split: draws M1, for es.
-        sigma: noise level that es assumes, 0 for the noiseless loss, None for that of each slice.
+        method: "es" (equivariant splitting), "es_neq" (the same with an explicit g), "splitting" (the splitting loss
+            alone), "supervised", "ei" (equivariant imaging), "sure", "unsure", or "mc" (measurement consistency).
+        split: draws M1, for es, es_neq and splitting.
+        sigma: noise level that es, ei and sure assume, 0 for the noiseless loss, None for that of each slice.
         alpha: recorruption strength of es.
         consistency_weight: weight of the consistency term of es.
-        sigma_factor: what es multiplies sigma by.
-        weighting: of the residuals of es and mc: "none", or "ramp" along the detector of a sinogram.
+        sigma_factor: what es, ei and sure multiply sigma by.
+        weighting: of the residuals of measurements: "none", or "ramp" along the detector of a sinogram.
         group: what es draws an explicit g from (`Rotations`); None where the reconstructor is equivariant.
+        transform: what ei turns or shifts images by.
+        noisy: False where all slices are known to have no noise: with sigma None this is then 0, which saves ei and sure a
+            pass. None or True leaves sigma as it is.
+        equivariance_weight: weight of the equivariance term of ei.
+        tau: step of the divergence in ei, sure and unsure, in the units of y; None is a tenth of the noise level.
 
     Raises:
-        ValueError: an unknown method or weighting; the message lists the valid ones.
+        ValueError: an unknown method or weighting (the message lists the valid ones), or a method lacks its group or transform.
     """
+    if method not in METHODS:
+        raise ValueError(f"unknown method {method!r}: choose one of {', '.join(METHODS)}")
     weigh = build_weighting(weighting)
-    if method == "es":
-        return EquivariantSplitting(split, sigma, alpha, consistency_weight, group, sigma_factor, weigh)
-    if method == "supervised":
-        return Supervised()
-    if method == "mc":
-        return MeasurementConsistency(weigh)
-    raise ValueError(f"unknown method {method!r}: choose one of {', '.join(METHODS)}")
+    level = 0.0 if sigma is None and noisy is False else sigma
+    kind = method.removesuffix("_neq")
+    if method == "es_neq" and group is None:
+        raise ValueError("method es_neq draws an explicit g for a network that is not equivariant: give a group")
+    if kind in ("es", "splitting"):
+        return EquivariantSplitting(split, level, alpha, consistency_weight, group, sigma_factor, weigh)
+    if kind == "ei":
+        return _equivariant_imaging(transform, equivariance_weight, level, tau, sigma_factor, weigh)
+    if kind == "sure":
+        return Sure(level, tau, sigma_factor, weigh)
+    if kind == "unsure":
+        return Unsure(tau, weigh)
+    return Supervised() if kind == "supervised" else MeasurementConsistency(weigh)
+
+
+def _equivariant_imaging(
+    transform: Transform | None,
+    weight: float,
+    sigma: float | None,
+    tau: float | None,
+    sigma_factor: float,
+    weighting: Weighting | None,
+) -> EquivariantImaging:
+    if transform is None:
+        raise ValueError("equivariant imaging needs a transform of images: Shifts, FineRotations or a group")
+    return EquivariantImaging(transform, weight, sigma, tau, sigma_factor, weighting)

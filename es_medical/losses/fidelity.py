@@ -1,5 +1,7 @@
 """Losses that compare a reconstruction with what is known of it: the image, or its measurements."""
 
+from typing import NoReturn
+
 from es_medical.losses.base import LossValue, Reconstructor, Weighting, mean_square
 from es_medical.physics.base import Operator
 from es_medical.types import Generator, Image, Measurement, PerItem
@@ -50,3 +52,21 @@ class MeasurementConsistency:
         """Return the loss of each item; x and sigma are not used."""
         error = mean_square(physics.A(reconstructor(y, physics, generator)) - y, physics.mask, self.weighting)
         return LossValue(error, {"consistency": error})
+
+
+class Untrained:
+    """In the place of a loss, for reconstructions that learn nothing."""
+
+    needs_image = False
+
+    def __call__(
+        self,
+        reconstructor: Reconstructor,
+        y: Measurement,
+        physics: Operator,
+        generator: Generator | None = None,
+        x: Image | None = None,
+        sigma: PerItem | None = None,
+    ) -> NoReturn:
+        """Raise TypeError."""
+        raise TypeError("this method learns nothing: it has no loss")

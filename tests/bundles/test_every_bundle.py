@@ -196,7 +196,7 @@ def test_inference_has_the_knobs_of_the_training(bundle):
     assert set(inference) - set(training) <= INFERENCE_ONLY
     needed = references(training, "physics", "split", "network_def", "group", "reconstructor", "inferer")
     assert needed - TRAINING_ONLY <= set(inference)
-    checked = references(inference, "physics") - references(inference, "network_def", "group", "reconstructor", "inferer")
+    checked = references(inference, "physics") - references(inference, "network_def", "reconstructor", "inferer")
     common = set(inference) & set(training) - {"num_workers"}
     knobs = {name for name in common if not isinstance(inference[name], dict) and name not in ("initialize", "run")}
     free = {name for name in knobs & checked if inference[name] is None}

@@ -171,7 +171,7 @@ def test_zero_padded_columns_are_never_measured(tmp_path, make_volume, real):
     assert not mask[352:].any()
     assert mask.sum() == round(332 / 4)
     assert found.encoded_lines == 332
-    from es_medical.engine.setup import build_physics, build_split
+    from es_medical.engine.operators import build_physics, build_split
 
     split = build_split(str(tmp_path / "out.h5"), "lines", 0.8, True)
     assert split.n_center == round(332 * 0.1)
@@ -250,7 +250,7 @@ def test_coils_are_compressed_and_their_maps_reproduce_the_data(tmp_path, make_c
     assert columns["measurement"].shape == columns["maps"].shape == (3, 2, 4, 32, 32)
     energy = (columns["maps"] ** 2).sum((1, 2))
     assert (np.isclose(energy, 1, atol=1e-4) | (energy == 0)).all()
-    from es_medical.engine.setup import build_physics
+    from es_medical.engine.operators import build_physics
 
     batch = next(iter(DataLoader(SliceDataset(tmp_path / "out.h5"), 3)))
     physics = build_physics(str(tmp_path / "out.h5"), 2, 0.4).of(batch)

@@ -119,8 +119,28 @@ def test_equivariance_score_is_high_for_the_reynolds_network_alone(data_file):
     averaged.inferer.whole_group = True
     averaged.inferer.split_input = plain.inferer.split_input = False
     scores = [run(one.evaluator(equiv_group=D4())).state.metrics["equiv"] for one in (averaged, plain)]
-    assert scores[0] > 90
+    assert scores[0] == math.inf
     assert scores[1] < 90
+
+
+def test_exact_equivariance_is_no_fault_and_no_number(data_file, caplog):
+    parts = Parts(data_file)
+    parts.inferer.whole_group, parts.inferer.split_input = True, False
+    evaluator = run(parts.evaluator(equiv_group=D4()))
+    assert [row["equiv"] for row in evaluator.rows] == [math.inf] * 3
+    assert evaluator.state.metrics["equiv"] == math.inf
+    assert evaluator.state.metrics["equiv_exact"] == 3
+    assert "equiv_sd" not in evaluator.state.metrics
+    assert "not finite" not in caplog.text
+
+
+def test_mean_of_equivariance_is_that_of_the_slices_that_are_not_exact(data_file, caplog, monkeypatch):
+    scores = torch.tensor([50.0, math.inf, 70.0])
+    monkeypatch.setattr(evaluator_module, "equivariance", lambda reconstruct, y, physics, group: scores[: len(y)])
+    metrics = run(Parts(data_file).evaluator(batch_size=3, equiv_group=D4())).state.metrics
+    assert (metrics["equiv"], metrics["equiv_exact"]) == (60.0, 1.0)
+    assert metrics["equiv_sd"] == pytest.approx(200**0.5)
+    assert "not finite" not in caplog.text
 
 
 def test_one_slice_has_no_deviation(tmp_path):

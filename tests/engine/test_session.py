@@ -1,6 +1,7 @@
 """A whole job from a bundle's configuration: what is trained, what is kept, and what MLflow shows of it."""
 
 import json
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from tiny import DEAD, SPLITS, causes, execute, workflow, write_slices
 
 from es_medical.data import file_digest
+from es_medical.engine import evaluator
 from es_medical.engine.tracking import courier
 from es_medical.engine.tracking.server import connect
 from es_medical.engine.tracking.spool import spools
@@ -111,7 +113,7 @@ def test_configuration_artifact_reproduces_the_run(finished, client, tmp_path):
     configuration = yaml.safe_load(content(client, run, "config.yaml", tmp_path))
     assert configuration["widths"] == [4, 8]
     assert configuration["ckpt_dir"] == str(folder / "models")
-    assert configuration["loss"]["_target_"] == "es_medical.losses.build_loss"
+    assert configuration["loss"]["_target_"] == "es_medical.engine.setup.build_loss"
     assert "environment.json" in paths(client, run)
 
 
@@ -135,6 +137,20 @@ def test_tables_hold_every_test_slice_and_the_summary(finished, client, tmp_path
     titles = ["method", "slices", "PSNR (dB)", "SSIM", "EQUIV (dB)", "held-out error"]
     assert summary["columns"] == titles
     assert [row[0] for row in summary["data"]] == ["zero-filled", "es"]
+
+
+def test_exact_equivariance_is_a_tag_and_no_number(train, client, tmp_path, capsys, monkeypatch):
+    exact = torch.tensor([math.inf] * 3)
+    monkeypatch.setattr(evaluator, "equivariance", lambda reconstruct, y, physics, group: exact[: len(y)])
+    train(epochs=1)
+    (run,) = runs(client, tmp_path.name)
+    assert run.data.tags["equiv"] == "exact"
+    assert not any("equiv" in name for name in run.data.metrics)
+    assert not any("nonfinite" in name for name in run.data.tags)
+    cases = json.loads(content(client, run, "test/cases.json", tmp_path), parse_constant=pytest.fail)
+    assert [row[cases["columns"].index("equiv")] for row in cases["data"]] == ["inf"] * 3
+    assert "∞ (exact)" in json.loads(content(client, run, "test/summary.json", tmp_path))["data"][1]
+    assert "∞ (exact)" in capsys.readouterr().out
 
 
 def test_model_is_logged_with_a_signature_and_is_the_best(finished, client, workflow_uri):

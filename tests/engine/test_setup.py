@@ -8,8 +8,8 @@ import torch
 from ignite.utils import manual_seed
 from tiny import CENTER, SIGMA, SPLITS, write_sinograms, write_slices
 
-from es_medical.engine import setup
-from es_medical.groups import D4
+from es_medical.engine import operators, setup
+from es_medical.groups import D4, FineRotations
 from es_medical.losses import METHODS, build_loss
 from es_medical.networks import Accelerated, MoDL, ReynoldsAveraging, unet
 
@@ -29,7 +29,7 @@ def ids(loader):
 def test_measurements_made_with_other_values_are_refused(data_file, name, value):
     wanted = {"acceleration": 2, "center_fraction": CENTER, "sigma": SIGMA}
     with pytest.raises(ValueError, match="was made with") as caught:
-        setup.build_physics(data_file, **(wanted | {name: value}))
+        operators.build_physics(data_file, **(wanted | {name: value}))
     message = str(caught.value)
     assert f"made with {name} {wanted[name]:g}, the configuration asks for {name} {value:g}" in message
     assert f"--{name.replace('_', '-')} {value:g}" in message
@@ -37,29 +37,29 @@ def test_measurements_made_with_other_values_are_refused(data_file, name, value)
 
 
 def test_operator_has_the_mask_of_the_file(data_file):
-    physics = setup.build_physics(data_file, 2, CENTER, SIGMA)
+    physics = operators.build_physics(data_file, 2, CENTER, SIGMA)
     assert physics.image_size == (16, 16)
     assert int(physics.mask.sum()) == 8
 
 
 def test_split_keeps_the_fully_sampled_centre(data_file):
-    physics = setup.build_physics(data_file, 2, CENTER, SIGMA)
-    kept = setup.build_split(data_file, "lines", 0.6, True)
-    assert (kept.n_center, setup.build_split(data_file, "lines", 0.6, False).n_center) == (4, 1)
+    physics = operators.build_physics(data_file, 2, CENTER, SIGMA)
+    kept = operators.build_split(data_file, "lines", 0.6, True)
+    assert (kept.n_center, operators.build_split(data_file, "lines", 0.6, False).n_center) == (4, 1)
     for seed in range(20):
         m1 = kept(physics, 3, torch.Generator().manual_seed(seed))
         assert (m1[..., 6:10] == 1).all()
 
 
 def test_unknown_choices_list_the_valid_ones(data_file, unchecked):
-    split = setup.build_split(data_file, "lines", 0.8, True)
-    with pytest.raises(ValueError, match="'ei'") as caught:
-        build_loss("ei", split)
+    split = operators.build_split(data_file, "lines", 0.8, True)
+    with pytest.raises(ValueError, match="'dip'") as caught:
+        build_loss("dip", split)
     assert all(method in str(caught.value) for method in METHODS)
     with pytest.raises(ValueError, match="lines, samples"):
-        setup.build_split(data_file, "blocks", 0.8, True)
+        operators.build_split(data_file, "blocks", 0.8, True)
     with pytest.raises(TypeError, match="k-space, which has no columns: use lines or samples"):
-        setup.build_split(data_file, "columns", 0.8, True)
+        operators.build_split(data_file, "columns", 0.8, True)
 
 
 def test_seed_decides_the_initial_weights_and_all_global_numbers():
@@ -98,10 +98,24 @@ def test_cpu_runs_the_plain_network_and_knobs_wrap_it():
     assert single.denoiser.autocast
 
 
-def test_only_es_reconstructs_from_split_measurements(data_file):
-    split = setup.build_split(data_file, "lines", 0.8, True)
+def test_only_splitting_methods_reconstruct_from_split_measurements(data_file):
+    split = operators.build_split(data_file, "lines", 0.8, True)
     given = [setup.build_inferer(method, split, 2, SIGMA, 0.5, D4(), False, 0).split_input for method in METHODS]
-    assert given == [method == "es" for method in METHODS]
+    assert given == [method in ("es", "es_neq", "splitting") for method in METHODS]
+
+
+def test_methods_that_are_not_equivariant_have_no_average():
+    for method in METHODS:
+        network = setup.build_reconstructor(torch.nn.Identity(), D4(), "cpu", 1, method=method)
+        assert isinstance(network, ReynoldsAveraging) == ("neq" not in method and method != "splitting")
+        assert hasattr(network, "noise_multiplier") == (method == "unsure")
+
+
+def test_only_es_neq_draws_g_in_its_loss(data_file):
+    split, turned = operators.build_split(data_file, "lines", 0.8, True), FineRotations()
+    for method in METHODS:
+        loss = setup.build_loss(method, data_file, split, D4(), turned)
+        assert (getattr(loss, "group", None) is not None) == (method == "es_neq")
 
 
 def test_training_order_is_that_of_seed_and_epoch_alone(data_file):
@@ -168,14 +182,14 @@ def test_training_data_set_without_image_never_opens_it(data_file):
 
 
 def test_run_name_says_what_it_is():
-    assert setup.run_name("es", 8, 0) == "es-x8-seed0"
-    assert setup.run_name("supervised", 2.5, 3, "-evaluate") == "supervised-x2.5-seed3-evaluate"
+    assert setup.run_name("es", 0, acceleration=8) == "es-x8-seed0"
+    assert setup.run_name("supervised", 3, "-evaluate", acceleration=2.5) == "supervised-x2.5-seed3-evaluate"
 
 
 def test_sinograms_are_no_kspace(tmp_path):
     """Whichever of the two a bundle makes first says so."""
     path = str(write_sinograms(tmp_path / "ct.h5"))
     with pytest.raises(ValueError, match="holds CT data: expected MR"):
-        setup.build_split(path, "lines", 0.8, True)
+        operators.build_split(path, "lines", 0.8, True)
     with pytest.raises(ValueError, match="holds CT data: expected MR"):
-        setup.build_physics(path, 4, CENTER)
+        operators.build_physics(path, 4, CENTER)

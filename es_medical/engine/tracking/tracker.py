@@ -156,6 +156,15 @@ class Tracker:
         text = json.dumps({"columns": list(table), "data": rows}, default=_plain)
         self._write(artifact_file, lambda path: path.write_text(text, encoding="utf-8"), kind="table")
 
+    def log_arrays(self, arrays: Mapping[str, npt.NDArray[Any]], artifact_file: str) -> None:
+        """Named arrays in one compressed file of numpy, `name.npz`."""
+
+        def write(path: Path) -> None:
+            with path.open("wb") as file:
+                np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # numpy's own keyword is no name of ours
+
+        self._write(artifact_file, write)
+
     def log_dataset(self, path: Path, name: str, context: str, digest: str, n: int) -> None:
         """Lineage: which file was used.
 

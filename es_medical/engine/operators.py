@@ -1,0 +1,179 @@
+"""The operator of a slice file and the split of its measurements, once the file is what the configuration says."""
+
+import math
+from collections.abc import Mapping
+
+import torch
+
+from es_medical.data import SliceHeader, read_header
+from es_medical.groups import Rotations
+from es_medical.physics import MRI, CompressedSensing, Inpainting, MultiCoilProtocol, Operator
+from es_medical.physics.line_masks import line_counts
+from es_medical.splits import KSPACE_UNITS, Split
+
+
+def build_physics(
+    data_file: str,
+    acceleration: float | None,
+    center_fraction: float | None,
+    sigma: float | None = None,
+    device: torch.device | str = "cpu",
+) -> MRI | MultiCoilProtocol:
+    """Make the operator of a slice file, single- or multi-coil as the file is, once it is what the configuration says.
+
+    Args:
+        data_file: HDF5 file of slices (schema 1).
+        acceleration: nominal acceleration that the file must have; None takes any, also below.
+        center_fraction: share of central lines that the file must have.
+        sigma: noise level that the file must have; None also where each slice has its own.
+        device: where the operator works.
+
+    Raises:
+        ValueError: the file was made with other values: measurements are simulated once, by data_prep.
+    """
+    header = _kspace(data_file)
+    found = {"acceleration": header.acceleration, "center_fraction": header.center_fraction, "sigma": header.sigma}
+    wanted = {"acceleration": acceleration, "center_fraction": center_fraction, "sigma": sigma}
+    _check_made_with(data_file, found, wanted)
+    return (MultiCoilProtocol if header.coils else MRI)(header.mask, header.size).to(device)
+
+
+def build_scanner(
+    data_file: str,
+    views: int | None,
+    sigma: float | None,
+    rotations: int = 1,
+    device: torch.device | str = "cpu",
+) -> Operator:
+    """Make the CT scanner of a slice file, once it is what the configuration says.
+
+    Args:
+        data_file: HDF5 file of sinograms (schema 1).
+        views: number of views that the file must have; None takes any, also below.
+        sigma: noise level that the file must have.
+        rotations: number of angles, fractions of the view spacing, that the scanner can be turned by (see `Rotations`).
+        device: where the operator works.
+
+    Raises:
+        ValueError: the file holds no sinograms, or was made with other values.
+        ImportError: astra-toolbox is not installed.
+    """
+    from es_medical.physics.ct import CT
+    from es_medical.physics.ct_geometry import geometry_from_dict
+
+    header = read_header(data_file)
+    if header.modality != "CT" or not header.operator:
+        raise ValueError(f"{data_file} holds {header.modality} data without a scanner's geometry: expected CT sinograms")
+    geometry = geometry_from_dict(header.operator)
+    _check_made_with(data_file, {"views": geometry.shape[0], "sigma": header.sigma}, {"views": views, "sigma": sigma})
+    scanner = CT(geometry, header.mask)
+    return scanner.with_turns(Rotations(rotations).angles(geometry.spacing)).to(device)
+
+
+def build_inpainting(
+    data_file: str,
+    mask: str | None = None,
+    keep: float | None = None,
+    sigma: float | None = None,
+    device: torch.device | str = "cpu",
+) -> Inpainting:
+    """Make the operator of a slice file of images with missing values, once it is what the configuration says.
+
+    Args:
+        data_file: HDF5 file of slices (schema 1).
+        mask: kind of mask that the file must have (see `python -m data_prep div2k --help`); None takes any, also below.
+        keep: share of the values that is measured.
+        sigma: noise level that the file must have.
+        device: where the operator works.
+
+    Raises:
+        ValueError: the file holds no images with missing values, or was made with other values.
+    """
+    header = _of_kind(data_file, "inpainting")
+    made = header.operator
+    _check_made_with(
+        data_file,
+        {"mask": made["mask"], "keep": made["keep"], "sigma": header.sigma},
+        {"mask": mask, "keep": keep, "sigma": sigma},
+    )
+    return Inpainting(header.mask, header.size, header.channels).to(device)
+
+
+def build_sensing(
+    data_file: str, ratio: float | None = None, sigma: float | None = None, device: torch.device | str = "cpu"
+) -> CompressedSensing:
+    """Make the operator of a slice file of compressed sensing, once it is what the configuration says.
+
+    Args:
+        data_file: HDF5 file of slices (schema 1), with the matrix.
+        ratio: m / n that the file must have; None takes any, also below.
+        sigma: noise level that the file must have.
+        device: where the operator works.
+
+    Raises:
+        ValueError: the file holds no products with a matrix, or was made with other values.
+    """
+    header = _of_kind(data_file, "compressed_sensing")
+    found = {"ratio": header.operator["ratio"], "sigma": header.sigma}
+    _check_made_with(data_file, found, {"ratio": ratio, "sigma": sigma})
+    if header.matrix is None:
+        raise ValueError(f"{data_file} lacks the matrix of its operator: make it anew with data_prep")
+    return CompressedSensing(header.matrix, header.size, header.mask.float()).to(device)
+
+
+def build_split(data_file: str, unit: str, split_ratio: float, acs_in_input: bool, mode: str = "exact") -> Split:
+    """Make the split of a slice file; with `acs_in_input` its fully sampled centre always stays in M1.
+
+    Raises:
+        ValueError: the file holds no k-space, or its mask has too few lines or samples to divide.
+    """
+    header = _kspace(data_file)
+    encoded = header.encoded_lines or header.size[1]
+    kept = acs_in_input and unit in KSPACE_UNITS
+    n_center = line_counts(encoded, header.acceleration, header.center_fraction)[1] if kept else 1
+    result = Split(unit, float(split_ratio), n_center, mode)  # type: ignore[arg-type]  # Split checks the names
+    result.check(MRI(header.mask, header.size))  # here once: on a GPU no training step looks
+    return result
+
+
+def _kspace(data_file: str) -> SliceHeader:
+    """Read the header of a slice file of k-space; raises ValueError for another modality."""
+    header = read_header(data_file)
+    if header.modality != "MR":
+        raise ValueError(f"{data_file} holds {header.modality} data: expected MR")
+    return header
+
+
+def _of_kind(data_file: str, kind: str) -> SliceHeader:
+    """Read the header of a slice file of one kind of operator; raises ValueError for another one."""
+    header = read_header(data_file)
+    found = header.operator.get("kind", "k-space")
+    if found != kind:
+        raise ValueError(f"{data_file} holds {header.modality} data of the operator {found}: expected {kind}")
+    return header
+
+
+Knob = float | str
+
+
+def _check_made_with(data_file: str, found: Mapping[str, Knob], asked: Mapping[str, Knob | None]) -> None:
+    """Raise ValueError where a slice file was made with other values than the configuration asks for."""
+    wanted = {name: value for name, value in asked.items() if value is not None}
+    wrong = [name for name in wanted if not _same(found[name], wanted[name])]
+    if wrong:
+        options = " ".join(f"--{name.replace('_', '-')} {_text(value)}" for name, value in wanted.items())
+        raise ValueError(
+            f"{data_file} was made with {', '.join(f'{n} {_text(found[n])}' for n in wrong)}, the configuration asks for "
+            f"{', '.join(f'{n} {_text(wanted[n])}' for n in wrong)}: make new measurements with "
+            f"`python -m data_prep ... {options}`, or set these names to what the file has"
+        )
+
+
+def _same(found: Knob, wanted: Knob) -> bool:
+    if isinstance(found, str) or isinstance(wanted, str):
+        return found == wanted
+    return math.isclose(found, wanted, rel_tol=1e-6)
+
+
+def _text(value: Knob) -> str:
+    return value if isinstance(value, str) else f"{value:g}"

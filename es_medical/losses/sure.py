@@ -1,0 +1,168 @@
+"""Stein's unbiased risk estimate (SURE): the error of A f(y), known from noisy measurements alone."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from es_medical.losses.base import LossValue, Reconstructor, Weighting, mean_product, mean_square
+from es_medical.physics.base import Operator, noise_level, per_item, recorruption
+from es_medical.types import Generator, Image, Measurement, PerItem
+
+RELATIVE_STEP = 0.1
+"""Default of tau / sigma: the paper's tau is 0.0005 at sigma = 0.005 and 0.01 at sigma = 0.1."""
+
+
+class Sure:
+    r"""SURE with a Monte-Carlo divergence (Ramani et al. 2008; Metzler et al. 2018), for Gaussian noise of known level.
+
+    With b ~ N(0, I) on the m measured numbers and h(y) = A f(y, A),
+
+        L = |h(y) - y|^2 / m - sigma^2 + 2 sigma^2 / (m tau) b^T (h(y + tau b) - h(y)),    E L = E |h(y) - A x|^2 / m
+
+    up to the finite step tau. It says nothing of the null space of A. Two network passes, which share what f draws (the g of
+    a Reynolds average): each f_g has a divergence of its own, and a difference of two f_g would be of order 1 / tau.
+
+    With a weighting W, |W M r|^2 in place of |M r|^2 (M keeps measured entries): E epsilon^T V h = sigma^2 tr(V dh/dy) with
+    V = M W^T W M (Stein's lemma), so the inner product with b is weighted by V as well, and sigma^2 by tr V / m:
+
+        L = |W M (h(y) - y)|^2 / m - sigma^2 tr V / m + 2 sigma^2 / (m tau) (W M b)^T W M (h(y + tau b) - h(y)).
+
+    Where the noise level is the number 0 this is measurement consistency, in one pass.
+
+    The quotient has few digits, so f is to be computed in float32: at sigma = 0.005 a denoiser in bfloat16, whose numbers
+    near 1 are 0.004 apart, gets the divergence right but its gradient wrong by 85 % (at sigma = 0.1 by 20 %; float32: 0.01 %).
+
+    Args:
+        sigma: standard deviation of the noise on each measured number, in the units of y; None takes that of each item.
+        tau: step in the units of y; None is 0.1 sigma.
+        sigma_factor: what sigma is multiplied by.
+        weighting: W, None for the identity (see `es_medical.losses.weighting`).
+
+    Raises:
+        ValueError: sigma or sigma_factor is negative, or tau is not positive.
+    """
+
+    needs_image = False
+
+    def __init__(
+        self,
+        sigma: float | Tensor | None = None,
+        tau: float | None = None,
+        sigma_factor: float = 1.0,
+        weighting: Weighting | None = None,
+    ) -> None:
+        check_noise(sigma, tau, sigma_factor)
+        self.sigma, self.tau, self.sigma_factor, self.weighting = sigma, tau, sigma_factor, weighting
+
+    def __call__(
+        self,
+        reconstructor: Reconstructor,
+        y: Measurement,
+        physics: Operator,
+        generator: Generator | None = None,
+        x: Image | None = None,
+        sigma: PerItem | None = None,
+    ) -> LossValue:
+        """Return the loss of each item; x is not used, sigma only where the loss has no own one.
+
+        Raises:
+            ValueError: neither the loss nor the call has a sigma.
+        """
+        level = self.sigma_factor * noise_level(self.sigma, sigma)
+        generator, again = replayed(generator, y.device)
+        x_hat = reconstructor(y, physics, generator)
+        return risk(reconstructor, y, physics, x_hat, level, self.tau, self.weighting, generator, again)
+
+
+def risk(
+    reconstructor: Reconstructor,
+    y: Measurement,
+    physics: Operator,
+    x_hat: Image,
+    sigma: float | Tensor,
+    tau: float | None,
+    weighting: Weighting | None,
+    generator: Generator,
+    again: Generator,
+) -> LossValue:
+    """SURE given the first pass x_hat = f(y, A): one more pass, none where sigma is the number 0.
+
+    Args:
+        reconstructor: f.
+        y: measurements (B, ...).
+        physics: their operator.
+        x_hat: f(y, A), drawn with a generator in the state that `again` has.
+        sigma: a number, or one for each item (B,), which may be 0 (that item is then measurement consistency).
+        tau: step; None is 0.1 sigma.
+        weighting: W.
+        generator: source of b.
+        again: source of what f draws in the second pass.
+
+    Returns:
+        Each item's estimate; "consistency", and "divergence" with its factor 2 sigma^2.
+    """
+    prediction = physics.A(x_hat)
+    consistency = mean_square(prediction - y, physics.mask, weighting)
+    if is_zero(sigma):
+        return LossValue(consistency, {"consistency": consistency})
+    b = recorruption(physics, y, 1.0, generator)
+    trace = 1.0 if weighting is None else mean_square(b, physics.mask, weighting)  # E = tr V / m
+    variance = sigma.to(y).square() if isinstance(sigma, Tensor) else sigma**2
+    slope = divergence(reconstructor, y, physics, prediction, b, finite_step(sigma, tau), weighting, again)
+    penalty = 2 * variance * slope
+    return LossValue(consistency + penalty - variance * trace, {"consistency": consistency, "divergence": penalty})
+
+
+def divergence(
+    reconstructor: Reconstructor,
+    y: Measurement,
+    physics: Operator,
+    prediction: Measurement,
+    b: Measurement,
+    tau: float | Tensor,
+    weighting: Weighting | None,
+    again: Generator,
+) -> PerItem:
+    """(W M b)^T W M (h(y + tau b) - h(y)) / (m tau), whose mean is tr(M W^T W M dh/dy) / m; prediction is h(y) = A f(y, A)."""
+    step = per_item(tau, y)
+    probed = physics.A(reconstructor(y + step * b, physics, again))  # h(y + tau b)
+    return mean_product(b, (probed - prediction) / step, physics.mask, weighting)
+
+
+def finite_step(sigma: float | Tensor, tau: float | None) -> float | Tensor:
+    """Return tau, 0.1 sigma unless given; 1 for items of sigma = 0, whose divergence counts nothing but must be finite."""
+    if tau is not None:
+        return tau
+    if not isinstance(sigma, Tensor):
+        return RELATIVE_STEP * sigma
+    return torch.where(sigma > 0, RELATIVE_STEP * sigma, 1.0)
+
+
+def replayed(generator: Generator | None, device: torch.device | str) -> tuple[Generator, Generator]:
+    """Return a generator and one that will draw the same numbers: f(y) and f(y + tau b) are then the same function.
+
+    Neither the states, which the CPU keeps, nor the seed that stands in for None make a GPU wait.
+    """
+    if generator is None:
+        generator = torch.Generator(device).manual_seed(int(torch.randint(2**62, ())))
+    if isinstance(generator, Sequence):
+        return generator, [_copy(one) for one in generator]
+    return generator, _copy(generator)
+
+
+def _copy(generator: torch.Generator) -> torch.Generator:
+    return torch.Generator(generator.device).set_state(generator.get_state())
+
+
+def is_zero(sigma: float | Tensor) -> bool:
+    """Whether there is no noise, decided on a number only: to look at a tensor a GPU would have to wait."""
+    return not isinstance(sigma, Tensor) and sigma == 0
+
+
+def check_noise(sigma: float | Tensor | None, tau: float | None, sigma_factor: float) -> None:
+    """Raise ValueError for a negative noise level or factor, or a step that is not positive."""
+    if (isinstance(sigma, int | float) and not sigma >= 0) or not sigma_factor >= 0:
+        raise ValueError(f"sigma and sigma_factor must be >= 0, got {sigma} and {sigma_factor}")
+    if tau is not None and not tau > 0:
+        raise ValueError(f"tau must be > 0, or None for {RELATIVE_STEP:g} sigma; got {tau}")

@@ -1,0 +1,113 @@
+"""The commands that fill empty cells: complete, from the folder that holds `bundles/`."""
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+from es_medical.report.catalogue import Study
+from es_medical.report.runs import Run, number
+
+MACHINERY = (
+    *("method", "seed", "run_name", "ckpt_dir", "output_dir", "bundle_root", "dataset_dir"),
+    *("resume", "tracking_uri", "parent_run"),
+)
+"""Knobs that don't say what is compared."""
+
+
+def train_command(
+    bundle: str,
+    method: str,
+    overlays: tuple[str, ...] = (),
+    knobs: Mapping[str, str] | None = None,
+    seed: str = "0",
+    tracking_uri: str | None = None,
+) -> str:
+    """Return the command that trains and tests one method; its weights get a folder of their own.
+
+    >>> print(train_command("lidc_ct", "es").partition(" --ckpt_dir")[0])
+    python -m monai.bundle run --config_file bundles/lidc_ct/configs/train.yaml --bundle_root bundles/lidc_ct --method es
+    """
+    files = [f"bundles/{bundle}/configs/{name}.yaml" for name in ("train", *overlays)]
+    chosen = files[0] if len(files) == 1 else '"[' + ",".join(f"'{file}'" for file in files) + ']"'
+    options = {"method": method, "ckpt_dir": _folder(bundle, method, overlays, knobs or {}, seed)} | dict(knobs or {})
+    options |= ({"seed": seed} if seed != "0" else {}) | ({"tracking_uri": tracking_uri} if tracking_uri else {})
+    text = " ".join(f"--{name} {_quoted(value)}" for name, value in options.items())
+    return f"python -m monai.bundle run --config_file {chosen} --bundle_root bundles/{bundle} {text}"
+
+
+def planned_command(study: Study, method: str, scale: str, tracking_uri: str | None = None, unknown_noise: bool = False) -> str:
+    """Return the command of one method of a study of which nothing is known: the configuration as it is."""
+    demo = scale == "demo"
+    overlays = study.demo_overlays if demo else study.overlays
+    knobs = dict(study.demo_knobs) if demo else {}
+    if unknown_noise:
+        overlays, knobs = (*overlays, "noise_unknown"), _without_experiment(knobs)
+    return train_command(study.bundle, method, overlays, knobs, tracking_uri=tracking_uri)
+
+
+def sibling_command(
+    study: Study,
+    method: str,
+    sibling: Run,
+    tracking_uri: str | None,
+    bundles: Path,
+    unknown_noise: bool = False,
+    knobs: Mapping[str, str] | None = None,
+) -> str:
+    """Return the command that puts one more method beside a run: same data, operator, network and experiment.
+
+    Args:
+        study: of both.
+        method: to run.
+        sibling: the run that is there.
+        tracking_uri: of the store that it is in.
+        bundles: folder of the bundles, for the defaults of their configurations; where it has none, only what chooses the
+            data, the operator and the experiment is set.
+        unknown_noise: add the overlay of unknown noise.
+        knobs: that differ from the sibling's.
+    """
+    overlays = study.demo_overlays if sibling.scale == "demo" else study.overlays
+    defaults = _defaults(bundles / study.bundle / "configs", overlays)
+    needed = {"data_file": sibling.params.get("data_file", ""), "experiment": sibling.experiment} | dict(sibling.operator)
+    given = {name: value for name, value in sibling.params.items() if name in defaults and name not in MACHINERY}
+    wanted = needed | given | dict(knobs or {})
+    differing = {name: value for name, value in wanted.items() if value and not _same(defaults.get(name), value)}
+    if unknown_noise:
+        overlays, differing = (*overlays, "noise_unknown"), _without_experiment(differing)
+    return train_command(study.bundle, method, overlays, differing, sibling.seed, tracking_uri)
+
+
+def _folder(bundle: str, method: str, overlays: tuple[str, ...], knobs: Mapping[str, str], seed: str) -> str:
+    """Weights of different trainings never overwrite each other."""
+    ratio = f"ratio{knobs['ratio']}" if "ratio" in knobs else ""
+    parts = [method, *overlays, ratio, f"seed{seed}" if seed != "0" else ""]
+    return f"bundles/{bundle}/models/{'-'.join(part for part in parts if part)}"
+
+
+def _without_experiment(knobs: Mapping[str, str]) -> dict[str, str]:
+    """The overlay of unknown noise names an experiment itself."""
+    return {name: value for name, value in knobs.items() if name not in ("experiment", "assumed_sigma")}
+
+
+def _defaults(configs: Path, overlays: tuple[str, ...]) -> dict[str, str]:
+    """Plain top-level values of a configuration, the later file wins; expressions ("@", "$") are left out."""
+    values: dict[str, object] = {}
+    for name in ("train", *overlays):
+        path = configs / f"{name}.yaml"
+        values |= yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    plain = {name: value for name, value in values.items() if not isinstance(value, dict)}
+    return {name: str(value) for name, value in plain.items() if not str(value).startswith(("@", "$"))}
+
+
+def _same(default: str | None, value: str) -> bool:
+    if default is None:
+        return False
+    first, second = number(default), number(value)
+    return first == second if first is not None and second is not None else default == value
+
+
+def _quoted(value: str) -> str:
+    """As one word of a shell; lists in the form that MONAI's command line reads."""
+    return f'"{value}"' if value.startswith("[") and '"' not in value else shlex.quote(value)

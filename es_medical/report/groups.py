@@ -1,0 +1,115 @@
+"""Runs that may stand in one table: same experiment, bundle, operator and data; of each method the newest of each seed."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from es_medical.report.catalogue import STUDIES, Study, study_of
+from es_medical.report.commands import MACHINERY
+from es_medical.report.runs import Run
+
+
+class Key(NamedTuple):
+    """What runs of one table have in common."""
+
+    experiment: str
+    study: str
+    bundle: str
+    scale: str
+    operator: tuple[tuple[str, str], ...]
+    variant: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of one table.
+
+    Attributes:
+        key: what they have in common.
+        runs: method to its runs, one of each seed, by seed.
+        remarks: what was left out, and in which knobs the runs differ.
+    """
+
+    key: Key
+    runs: Mapping[str, tuple[Run, ...]]
+    remarks: tuple[str, ...]
+
+    @property
+    def operator(self) -> dict[str, str]:
+        """The operator's knobs."""
+        return dict(self.key.operator)
+
+    @property
+    def study(self) -> Study | None:
+        """The experiment of the paper that it belongs to."""
+        return study_of(self.key.bundle, self.operator)
+
+    @property
+    def any_run(self) -> Run:
+        """A run that stands for the data, the operator and the network: of ES where there is one, the newest otherwise."""
+        return self.runs["es"][0] if "es" in self.runs else max(self.all_runs, key=lambda run: run.start)
+
+    @property
+    def all_runs(self) -> list[Run]:
+        """Every run."""
+        return [run for runs in self.runs.values() for run in runs]
+
+
+def group_runs(runs: Iterable[Run]) -> list[Group]:
+    """Divide runs into tables, in the paper's order, then by experiment and operator.
+
+    Of each method and seed one run is kept: the newest that holds a training, else the newest. Runs on other data, with
+    another operator or of another experiment are in groups of their own.
+    """
+    by_key: dict[Key, list[Run]] = defaultdict(list)
+    for run in runs:
+        by_key[_key(run)].append(run)
+    groups = [_group(key, members) for key, members in by_key.items()]
+    order = {study.key: i for i, study in enumerate(STUDIES)}
+    rank = {id(group): order[group.study.key] if group.study else len(order) for group in groups}
+    return sorted(groups, key=lambda group: (rank[id(group)], group.key))
+
+
+def _key(run: Run) -> Key:
+    study = run.tags.get("study", "")
+    return Key(run.experiment, study, run.bundle, run.scale, run.operator, run.variant, run.digest)
+
+
+def _group(key: Key, members: list[Run]) -> Group:
+    by_method: dict[str, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
+    for run in sorted(members, key=lambda run: (run.trained_here, run.start), reverse=True):
+        by_method[run.method][run.seed].append(run)
+    kept = {method: tuple(seeds[seed][0] for seed in sorted(seeds)) for method, seeds in sorted(by_method.items())}
+    remarks = [_older(method, same) for method, seeds in by_method.items() for same in seeds.values() if len(same) > 1]
+    remarks += [f"{method}: mean of {len(kept[method])} seeds" for method in kept if len(kept[method]) > 1]
+    if not key.digest:
+        remarks.append("the data set was not logged: these runs may have used different files")
+    return Group(key, kept, (*remarks, *_differences(kept)))
+
+
+def _older(method: str, same: list[Run]) -> str:
+    """Tell of runs of one method and seed that are not shown, with the knobs that set them apart."""
+    shown, others = same[0], same[1:]
+    names = sorted({name for run in others for name in _differing(shown, run)})
+    knobs = f" (they differ in {', '.join(names)})" if names else ""
+    return f"{method}, seed {shown.seed}: {len(others)} older run{'s' if len(others) > 1 else ''} not shown{knobs}"
+
+
+def _differing(first: Run, second: Run) -> list[str]:
+    names = set(first.params) | set(second.params)
+    return [name for name in names if name not in MACHINERY and first.params.get(name) != second.params.get(name)]
+
+
+def _differences(kept: Mapping[str, tuple[Run, ...]]) -> list[str]:
+    """Tell in which knobs the methods of a table differ: they should have one architecture and one training procedure."""
+    runs = [run for runs in kept.values() for run in runs]
+    names = sorted({name for run in runs[1:] for name in _differing(runs[0], run)})
+    told = []
+    for name in names:
+        by_value: dict[str, list[str]] = defaultdict(list)
+        for run in runs:
+            by_value[run.params.get(name, "not logged")].append(run.method)
+        told.append(f"{name}: " + "; ".join(f"{value} ({', '.join(sorted(set(who)))})" for value, who in by_value.items()))
+    return [f"knobs that differ between rows: {' | '.join(told)}"] if told else []

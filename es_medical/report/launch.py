@@ -1,0 +1,81 @@
+"""Jobs as processes of their own: some at a time, each with its log file; one that fails does not stop the others."""
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from queue import SimpleQueue
+from typing import NamedTuple
+
+
+class Job(NamedTuple):
+    """One command.
+
+    Attributes:
+        name: of the job.
+        command: the program and its arguments.
+        log: file for what it prints, made anew.
+        folder: to run it in.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    log: Path
+    folder: Path
+
+
+class Finished(NamedTuple):
+    """What became of a job."""
+
+    job: Job
+    status: int
+    seconds: float
+
+
+def run_jobs(jobs: Sequence[Job], parallel: int = 1, devices: Sequence[str] = ()) -> Iterator[Finished]:
+    """Run jobs and yield each as it ends.
+
+    Args:
+        jobs: in the order of their start.
+        parallel: how many run at a time; they share the cores of the machine evenly.
+        devices: numbers of the GPUs given (CUDA_VISIBLE_DEVICES), which the jobs take in turn; none for what the machine has.
+    """
+    free: SimpleQueue[str | None] = SimpleQueue()
+    for i in range(parallel):
+        free.put(devices[i % len(devices)] if devices else None)
+    threads = max(1, (os.cpu_count() or 1) // parallel)
+
+    def work(job: Job) -> Finished:
+        device = free.get()
+        try:
+            return _run(job, _environment(threads, device))
+        finally:
+            free.put(device)
+
+    with ThreadPoolExecutor(parallel) as pool:
+        for future in as_completed([pool.submit(work, job) for job in jobs]):
+            yield future.result()
+
+
+def last_lines(log: Path, n: int = 5) -> str:
+    """Return the end of a log, for messages; "" where there is none."""
+    if not log.is_file():
+        return ""
+    return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-n:])
+
+
+def _run(job: Job, environment: Mapping[str, str], clock: Callable[[], float] = time.monotonic) -> Finished:
+    job.log.parent.mkdir(parents=True, exist_ok=True)
+    start = clock()
+    with job.log.open("w", encoding="utf-8") as log:
+        status = subprocess.run(
+            job.command, cwd=job.folder, env=dict(environment), stdout=log, stderr=subprocess.STDOUT, check=False
+        ).returncode
+    return Finished(job, status, clock() - start)
+
+
+def _environment(threads: int, device: str | None) -> dict[str, str]:
+    given = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
+    return os.environ | given | ({} if device is None else {"CUDA_VISIBLE_DEVICES": device})

@@ -1,0 +1,145 @@
+"""What a reproduction of the paper runs: each method of each experiment, with its data, its budget and its command."""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from es_medical.engine.methods import METHODS
+from es_medical.losses import PASSES
+from es_medical.report.catalogue import STUDIES, Study
+from es_medical.report.paper import DURATIONS, RATIOS
+from es_medical.report.store import ReportError
+
+MORE: Mapping[str, tuple[str, ...]] = {
+    "mri_x8": ("mc", "unsure", "supervised_neq", "es_neq", "splitting", "ei_neq", "tikhonov", "tv"),
+    "mri_x6": ("mc", "splitting", "tikhonov", "tv"),
+    "mri_real": ("tikhonov", "tv"),
+    "ct": ("sure", "mc", "splitting", "tikhonov", "tv"),
+    "inpainting": ("supervised_neq", "splitting", "es_neq", "ei_neq", "mc_neq", "tv", "biharmonic"),
+    "pushbroom_random": ("tv", "biharmonic"),
+    "pushbroom_even": ("ei", "mc", "tv", "biharmonic"),
+    "sensing": ("mc", "tv"),
+}
+"""Methods beside those of the paper's table, by experiment."""
+
+
+class Planned(NamedTuple):
+    """One run of a reproduction.
+
+    Attributes:
+        study: the experiment.
+        method: of the run.
+        ratio: m / n of compressed sensing, None for the others.
+        overlays: configurations after train.yaml.
+        knobs: what no configuration says.
+        data: command that makes the data file, "" where the user has to.
+    """
+
+    study: Study
+    method: str
+    ratio: float | None
+    overlays: tuple[str, ...]
+    knobs: Mapping[str, Any]
+    data: str
+
+    @property
+    def name(self) -> str:
+        """A name for folders and messages: inpainting-es, sensing-0.3-es."""
+        return "-".join([self.study.key, *([] if self.ratio is None else [f"{self.ratio:g}"]), self.method])
+
+    def command(self, bundles: Path, folder: Path, log: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the program and its arguments.
+
+        Args:
+            bundles: folder of the bundles.
+            folder: for the run's weights and what is not sent to MLflow yet; where it holds a state, training goes on.
+            log: knobs of the record (tracking_uri, study, parent_run, ...).
+        """
+        bundle = bundles / self.study.bundle
+        files = [str(bundle / "configs" / f"{name}.yaml") for name in ("train", *self.overlays)]
+        places = {"ckpt_dir": str(folder / "models"), "output_dir": str(folder / "eval")}
+        resume = {"resume": True} if (folder / "models" / "last.pt").is_file() else {}
+        knobs = {"bundle_root": str(bundle), "method": self.method} | places | dict(self.knobs) | dict(log) | resume
+        options = [part for name, value in knobs.items() for part in (f"--{name}", str(value))]
+        return (sys.executable, "-m", "monai.bundle", "run", "--config_file", str(files), *options)
+
+
+def plan(scale: str, only: Sequence[str], methods: Sequence[str], bundles: Path, effort: float = 1.0) -> list[Planned]:
+    """List the runs of a reproduction.
+
+    At demo scale each method gets the wall time of the others, in so far as its cost is that of its network passes: epochs
+    are those of demo.yaml divided by the passes of a step. At the paper's scale they are the paper's where it states them.
+
+    Args:
+        scale: "demo" or "paper".
+        only: keys of experiments, or bundles; none for all.
+        methods: names; none for those of the paper's tables and `MORE`.
+        bundles: folder of the bundles.
+        effort: factor of the epochs.
+
+    Raises:
+        ReportError: an unknown experiment or method.
+    """
+    known = {study.key for study in STUDIES} | {study.bundle for study in STUDIES}
+    for kind, given, valid in (("experiment", only, known), ("method", methods, set(METHODS))):
+        if wrong := sorted(set(given) - valid):
+            raise ReportError(f"unknown {kind} {', '.join(wrong)}: choose from {', '.join(sorted(valid))}")
+    studies = [study for study in STUDIES if not only or {study.key, study.bundle} & set(only)]
+    return [one for study in studies for one in _runs(study, scale, methods, bundles, effort)]
+
+
+def _runs(study: Study, scale: str, methods: Sequence[str], bundles: Path, effort: float) -> Iterator[Planned]:
+    wanted = methods or (*study.methods, *MORE[study.key])
+    for ratio in RATIOS if study.key == "sensing" else (None,):
+        for method in wanted:
+            if method == "biharmonic" and study.bundle != "div2k_inpainting":
+                continue
+            yield _run(study, method, ratio, scale, bundles, effort)
+
+
+def _run(study: Study, method: str, ratio: float | None, scale: str, bundles: Path, effort: float) -> Planned:
+    demo = scale == "demo"
+    overlays = study.demo_overlays if demo else study.overlays
+    settings = _settings(bundles / study.bundle / "configs", overlays)
+    knobs: dict[str, Any] = dict(study.demo_knobs) if demo else {}
+    data = study.demo_data if demo else ""
+    if ratio is not None:
+        file = f"demo_digits_{100 * ratio:g}.h5"
+        knobs |= {"ratio": ratio} | ({"data_file": file} if demo else {})
+        data = f"python -m data_prep demo digits {file} --ratio {ratio:g}" if demo else ""
+    knobs["key_metric"] = "auto"  # the same choice of weights for all methods: PSNR of validation images where there are any
+    if METHODS[method].trained:
+        knobs |= _budget(study, method, settings, knobs, demo, effort)
+    return Planned(study, method, ratio, overlays, knobs, data)
+
+
+def _budget(
+    study: Study, method: str, settings: Mapping[str, Any], knobs: Mapping[str, Any], demo: bool, effort: float
+) -> dict[str, Any]:
+    """Epochs, and milestones at the same shares of them."""
+    noisy = (dict(settings) | dict(knobs)).get("sigma") != 0
+    paper = {one.method: one.epochs for one in DURATIONS.get(study.key, ())}
+    default = int(settings["epochs"])
+    epochs = default / PASSES[method][noisy] if demo else paper.get(method, default)
+    epochs = max(1, round(effort * epochs))
+    milestones = [max(1, round(epochs * one / default)) for one in settings["lr_milestones"]]
+    interval = max(1, min(int(settings["val_interval"]), epochs // 4))
+    return {"epochs": epochs, "lr_milestones": milestones, "val_interval": interval}
+
+
+def _settings(configs: Path, overlays: Sequence[str]) -> dict[str, Any]:
+    """Top-level values of a configuration, the later file wins.
+
+    Raises:
+        ReportError: there is no such bundle.
+    """
+    values: dict[str, Any] = {}
+    for name in ("train", *overlays):
+        path = configs / f"{name}.yaml"
+        if not path.is_file():
+            raise ReportError(f"no {path}: give the folder of the bundles as --bundles")
+        values |= yaml.safe_load(path.read_text(encoding="utf-8"))
+    return values

@@ -1,0 +1,166 @@
+"""Run what is missing of the paper's tables, one after another or some at a time; a second call goes on where one stopped."""
+
+import shlex
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from es_medical.engine.tracking.server import connect, resolve_uri
+from es_medical.report.launch import Finished, Job, last_lines, run_jobs
+from es_medical.report.plan import Planned
+from es_medical.report.runs import number
+from es_medical.report.store import ReportError
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run as MlflowRun
+    from rich.console import Console
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """Where and how the runs are made.
+
+    Attributes:
+        scale: "demo" or "paper".
+        seed: of the trainings.
+        uri: of the MLflow store.
+        bundles: folder of the bundles.
+        work: folder for data, weights and logs.
+        parallel: runs at a time.
+        devices: GPUs that they take in turn.
+        console: where to say what was done.
+        knobs: for every run, beside its own.
+    """
+
+    scale: str
+    seed: int
+    uri: str
+    bundles: Path
+    work: Path
+    parallel: int
+    devices: tuple[str, ...]
+    console: "Console"
+    knobs: Mapping[str, str]
+
+    def experiment(self, run: Planned) -> str:
+        """Name of the MLflow experiment of a run: one for each data set and operator."""
+        level = "" if run.ratio is None else "_levels"
+        return f"{self.scale}_{run.study.key}{level}"
+
+    def folder(self, run: Planned) -> Path:
+        """Where the weights and the log of a run are."""
+        return self.work / self.scale / f"{run.name}-seed{self.seed}"
+
+
+def reproduce(todo: Sequence[Planned], how: Reproduction, dry_run: bool = False) -> bool:
+    """Make the data and the runs that are missing.
+
+    Returns:
+        whether all runs are there at the end.
+    """
+    client = connect(how.uri)
+    missing = [run for run in todo if not is_there(client, run, how)]
+    how.console.print(f"{len(todo) - len(missing)} of {len(todo)} runs are there, {len(missing)} to make")
+    jobs = [_job(run, how, "") for run in missing]
+    if dry_run:
+        for command in dict.fromkeys(run.data for run in missing if run.data):
+            how.console.print(command, soft_wrap=True, markup=False, highlight=False)
+        for job in jobs:
+            how.console.print(shlex.join(job.command), soft_wrap=True, markup=False, highlight=False)
+        return not missing
+    ready = _with_data(missing, how)
+    parents = {name: parent_of(name, how) for name in dict.fromkeys(how.experiment(run) for run in ready)}
+    jobs = [_job(run, how, parents[how.experiment(run)]) for run in ready]
+    failed = [one for one in run_jobs(jobs, how.parallel, how.devices) if _failed(one, how)]
+    for parent in parents.values():
+        client.set_terminated(parent, "FINISHED")
+    return not failed and len(ready) == len(missing)
+
+
+def is_there(client: "MlflowClient", run: Planned, how: Reproduction) -> bool:
+    """Whether the store has a finished run of the same study, method, level and seed."""
+    experiment = client.get_experiment_by_name(how.experiment(run))
+    if experiment is None:
+        return False
+    terms = {"study": how.experiment(run), "method": run.method, "scale": how.scale}
+    query = " and ".join(f"tags.{name} = '{value}'" for name, value in terms.items())
+    found = client.search_runs([experiment.experiment_id], f"{query} and attributes.status = 'FINISHED'")
+    return any(_same(one, run, how) for one in found)
+
+
+def _same(found: "MlflowRun", run: Planned, how: Reproduction) -> bool:
+    params = found.data.params
+    same_level = run.ratio is None or number(params.get("ratio")) == run.ratio
+    return same_level and params.get("seed", "0") == str(how.seed) and "test/heldout" in found.data.metrics
+
+
+def _job(run: Planned, how: Reproduction, parent: str) -> Job:
+    folder = how.folder(run)
+    log = {"tracking_uri": how.uri, "experiment": how.experiment(run), "study": how.experiment(run), "scale": how.scale}
+    log |= {"seed": str(how.seed)} | ({"parent_run": parent} if parent else {}) | dict(how.knobs)
+    return Job(run.name, run.command(how.bundles.resolve(), folder.resolve(), log), folder / "log.txt", how.work)
+
+
+def _with_data(runs: Sequence[Planned], how: Reproduction) -> list[Planned]:
+    """Make the demo's data files; runs whose data can't be made are left out and named."""
+    how.work.mkdir(parents=True, exist_ok=True)
+    commands = list(dict.fromkeys(run.data for run in runs if run.data))
+    broken = {command for command in commands if not _made(command, how)}
+    return [run for run in runs if run.data not in broken]
+
+
+def _made(commands: str, how: Reproduction) -> bool:
+    """Run `python -m data_prep ... && python -m data_prep ...`, each as a job."""
+    for i, command in enumerate(commands.split(" && ")):
+        words = shlex.split(command)
+        log = how.work / "logs" / f"{'-'.join(words[3:6]).replace('/', '_')}-{i}.txt"
+        job = Job(command, (sys.executable, *words[1:]), log, how.work)
+        if any(_failed(one, how) for one in run_jobs([job])):
+            return False
+    return True
+
+
+def _failed(one: Finished, how: Reproduction) -> bool:
+    how.console.print(f"{one.job.name}: {'done' if one.status == 0 else 'FAILED'} in {one.seconds:.0f} s", markup=False)
+    if one.status != 0:
+        how.console.print(f"{last_lines(one.job.log)}\nits log: {one.job.log}", markup=False, soft_wrap=True)
+    return one.status != 0
+
+
+def parent_of(name: str, how: Reproduction) -> str:
+    """Return the MLflow run that those of an experiment are children of, made if there is none."""
+    client = connect(how.uri)
+    experiment = client.get_experiment_by_name(name)
+    experiment_id = client.create_experiment(name) if experiment is None else experiment.experiment_id
+    found = client.search_runs([experiment_id], "tags.parent_of = 'study'")
+    tags = {"parent_of": "study", "scale": how.scale}
+    return found[0].info.run_id if found else client.create_run(experiment_id, run_name=name, tags=tags).info.run_id
+
+
+def store(uri: str | None) -> str:
+    """Return the address of a store as every process takes it, whatever folder it runs in.
+
+    Raises:
+        ReportError: MLflow does not take it.
+    """
+    try:
+        found = resolve_uri(uri)
+    except ValueError as error:
+        raise ReportError(str(error)) from error
+    prefix = "sqlite:///"
+    return prefix + str(Path(found.removeprefix(prefix)).resolve()) if found.startswith(prefix) else found
+
+
+def parse_knobs(given: Iterable[str]) -> dict[str, str]:
+    """Read knobs given as NAME=VALUE; raises ReportError for another form.
+
+    >>> parse_knobs(["cache_device=cuda"])
+    {'cache_device': 'cuda'}
+    """
+    pairs = [one.partition("=") for one in given]
+    if wrong := [name for name, equals, _ in pairs if not (name and equals)]:
+        raise ReportError(f"--set takes NAME=VALUE, got {', '.join(wrong)}")
+    return {name: value for name, _, value in pairs}

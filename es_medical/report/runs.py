@@ -1,0 +1,242 @@
+"""Finished MLflow runs of the bundles, as records: what was run, on which data, and its scores."""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from es_medical.report.store import ReportError, artifact_bytes, artifact_paths, experiments, open_store
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run as MlflowRun
+
+OPERATOR_KNOBS = ("acceleration", "center_fraction", "views", "mask", "keep", "ratio", "sigma")
+"""Knobs that say what the operator and its noise are, in the order of titles."""
+
+CURVES = ("epoch", "epoch_time", "val/psnr", "val/baseline_psnr", "val/heldout")
+CASES = "test/cases.json"
+PAGE = 1000  # runs of one request, MLflow's limit is 50,000
+
+
+class Point(NamedTuple):
+    """One logged value: training step, value, time in ms since 1970."""
+
+    step: int
+    value: float
+    time: int
+
+
+@dataclass(frozen=True)
+class Details:
+    """What is read only of the runs that are shown.
+
+    Attributes:
+        curves: metric to its points, by step; of a step logged twice (a resumed training) the later one.
+        items: test item to its scores; empty where the table of items was not logged.
+    """
+
+    curves: Mapping[str, tuple[Point, ...]]
+    items: Mapping[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One finished run.
+
+    Attributes:
+        client: for what is read later.
+        run_id: MLflow's.
+        name: of the run.
+        experiment: name of the MLflow experiment.
+        start: ms since 1970.
+        params: knobs; of one that changed on resuming the last value.
+        tags: of the run.
+        metrics: last values.
+        digest: SHA-256 of the slice file; "" where it was not logged.
+        sizes: train, val or test to the number of its items.
+    """
+
+    client: "MlflowClient" = field(repr=False, compare=False)
+    run_id: str
+    name: str
+    experiment: str
+    start: int
+    params: Mapping[str, str]
+    tags: Mapping[str, str]
+    metrics: Mapping[str, float]
+    digest: str
+    sizes: Mapping[str, int]
+
+    @property
+    def method(self) -> str:
+        """Name of the method."""
+        return self.tags["method"]
+
+    @property
+    def bundle(self) -> str:
+        """Name of the bundle."""
+        return self.tags.get("bundle", "")
+
+    @property
+    def seed(self) -> str:
+        """Seed of the training."""
+        return self.params.get("seed", "0")
+
+    @property
+    def data_set(self) -> str:
+        """Name of the slice file, without its folder."""
+        path = self.tags.get("data_set") or self.params.get("data_file", "")
+        return path.replace("\\", "/").rpartition("/")[2]
+
+    @property
+    def scale(self) -> str:
+        """The tag `scale`; without it "demo" where the experiment or the data is named so, else "not stated"."""
+        if self.tags.get("scale"):
+            return self.tags["scale"]
+        demo = "demo" in self.experiment.split("_") or self.data_set.startswith("demo")
+        return "demo" if demo else "not stated"
+
+    @property
+    def operator(self) -> tuple[tuple[str, str], ...]:
+        """The operator's knobs with their values, as (name, value), those that are set."""
+        values = ((name, self.tags.get(name) or self.params.get(name, "")) for name in OPERATOR_KNOBS)
+        return tuple((name, value) for name, value in values if value not in ("", "None"))
+
+    @property
+    def variant(self) -> str:
+        """What the loss believes of the noise, where that is not what the data has: "" for most runs."""
+        assumed, sigma = self.params.get("assumed_sigma", "None"), dict(self.operator).get("sigma")
+        if number(assumed) == 0 and number(sigma) != 0:
+            return "noise level taken as zero"
+        factor = self.params.get("sigma_factor", "1.0")
+        return "" if number(factor) in (1, None) else f"noise level times {number(factor):g}"
+
+    @property
+    def trained_here(self) -> bool:
+        """Whether the run holds a training; a later test of its weights does not."""
+        return "epoch_time" in self.metrics
+
+    @cached_property
+    def details(self) -> Details:
+        """Curves and items, read on first use."""
+        logged = [name for name in CURVES if name in self.metrics]
+        return Details({name: _curve(self.client, self.run_id, name) for name in logged}, _items(self.client, self.run_id))
+
+
+@dataclass(frozen=True)
+class Found:
+    """The runs of a store, and what was left out of it in words."""
+
+    runs: tuple[Run, ...]
+    remarks: tuple[str, ...]
+
+
+def read_runs(uri: str | None, names: list[str] | None = None, scale: str | None = None) -> Found:
+    """Read the finished, tested runs of a store.
+
+    Args:
+        uri: MLflow's; None takes MLFLOW_TRACKING_URI, else sqlite:///mlflow.db in the working directory.
+        names: of MLflow experiments; None takes all.
+        scale: keeps the runs of this scale alone; None keeps all.
+
+    Raises:
+        ReportError: the store cannot be read, or has no experiment of a name.
+    """
+    client = open_store(uri)
+    by_id = {one.experiment_id: one.name for one in experiments(client, names)}
+    left_out: Counter[str] = Counter()
+    kept = []
+    for run in _all_runs(client, list(by_id)):
+        cause = _cause_against(run)
+        if not cause:
+            record = _record(client, run, by_id[run.info.experiment_id])
+            cause = "" if scale in (None, record.scale) else f"of another scale ({record.scale})"
+        if cause:
+            left_out[cause] += 1
+        else:
+            kept.append(record)
+    return Found(tuple(kept), tuple(f"left out: {n} run{'s' if n > 1 else ''} {cause}" for cause, n in left_out.items()))
+
+
+def number(text: str | None) -> float | None:
+    """Read a number; None for no text, for "None" and for words.
+
+    >>> number("0.005"), number("None"), number(None)
+    (0.005, None, None)
+    """
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return None
+
+
+def _all_runs(client: "MlflowClient", experiment_ids: list[str]) -> "Iterator[MlflowRun]":
+    """All runs that are not deleted, over all pages."""
+    token = None
+    while experiment_ids:
+        page = client.search_runs(experiment_ids, max_results=PAGE, page_token=token)
+        yield from page
+        token = page.token
+        if not token:
+            return
+
+
+def _cause_against(run: "MlflowRun") -> str:
+    """Why a run is in no table, "" where it may be in one."""
+    if "method" not in run.data.tags:
+        return "without a method (not of a bundle, or the parent of others)"
+    if run.info.status != "FINISHED":
+        return f"not finished ({run.info.status})"
+    return "" if any(name.startswith("test/") for name in run.data.metrics) else "without test scores"
+
+
+def _record(client: "MlflowClient", run: "MlflowRun", experiment: str) -> Run:
+    digest, sizes = _data(run)
+    info, params = run.info, _latest(run.data.params)
+    name = str(info.run_name or info.run_id)
+    return Run(client, info.run_id, name, experiment, info.start_time, params, run.data.tags, run.data.metrics, digest, sizes)
+
+
+def _latest(params: Mapping[str, str]) -> dict[str, str]:
+    """Knobs in force at the end: `lr.epoch40`, logged on resuming with another value, stands for `lr`."""
+    latest = {name: value for name, value in params.items() if ".epoch" not in name}
+    changed: list[tuple[list[int], str, str]] = []
+    for name, value in params.items():
+        base, _, version = name.partition(".epoch")
+        if version and version.replace(".", "").isdigit():
+            changed.append(([int(part) for part in version.split(".")], base, value))
+    return latest | {base: value for _, base, value in sorted(changed)}
+
+
+def _data(run: "MlflowRun") -> tuple[str, dict[str, int]]:
+    """Digest of the slice file, and the number of items of each split."""
+    digest, sizes = "", {}
+    for one in run.inputs.dataset_inputs if run.inputs else []:
+        profile = json.loads(one.dataset.profile or "{}")
+        context = next((tag.value for tag in one.tags if tag.key == "mlflow.data.context"), "")
+        digest = str(profile.get("sha256") or one.dataset.digest)
+        if "num_rows" in profile:
+            sizes[context] = int(profile["num_rows"])
+    return digest, sizes
+
+
+def _curve(client: "MlflowClient", run_id: str, name: str) -> tuple[Point, ...]:
+    history = sorted(client.get_metric_history(run_id, name), key=lambda metric: (metric.step, metric.timestamp))
+    points = {metric.step: Point(metric.step, metric.value, metric.timestamp) for metric in history}
+    return tuple(points.values())
+
+
+def _items(client: "MlflowClient", run_id: str) -> dict[str, dict[str, float]]:
+    """Scores of each test item by its id."""
+    if CASES not in artifact_paths(client, run_id, "test"):
+        return {}
+    table = json.loads(artifact_bytes(client, run_id, CASES))
+    rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
+    if len({str(row["id"]) for row in rows}) != len(rows):
+        raise ReportError(f"{CASES} of run {run_id} has an id twice: its items cannot be matched")
+    names = [name for name in table["columns"] if name not in ("id", "index")]
+    return {str(row["id"]): {name: math.nan if row[name] is None else float(row[name]) for name in names} for row in rows}

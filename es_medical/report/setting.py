@@ -1,0 +1,37 @@
+"""What our numbers were measured on, in one line: scale, data, items, image size, operator."""
+
+from pathlib import Path
+
+from es_medical.report.runs import Run
+
+
+def describe(run: Run) -> str:
+    """Return the setting of a run; what was not logged is said to be so."""
+    digest = f" (SHA-256 {run.digest[:8]}...)" if run.digest else " (digest not logged)"
+    names = {"train": "training", "val": "validation", "test": "test"}
+    items = ", ".join(f"{run.sizes[context]} {name}" for context, name in names.items() if context in run.sizes)
+    parts = [
+        f"scale {run.scale}",
+        f"{run.data_set or 'data not named'}{digest}",
+        f"{items} items" if items else "number of items not logged",
+        image_size(run),
+        ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in run.operator),
+        f"MLflow experiment {run.experiment}" + (f", study {run.tags['study']}" if run.tags.get("study") else ""),
+    ]
+    return "; ".join(part for part in parts if part)
+
+
+def image_size(run: Run) -> str:
+    """Return height x width: of the tag `image_size`, else of the slice file if it is as it was when the run began."""
+    if run.tags.get("image_size"):
+        return run.tags["image_size"]
+    path = Path(run.params.get("data_file", ""))
+    try:
+        if path.is_file() and path.stat().st_mtime * 1000 <= run.start:
+            from es_medical.data import read_header
+
+            height, width = read_header(path).size
+            return f"{height} x {width}"
+    except (OSError, ValueError, KeyError):  # no slice file any more
+        pass
+    return "image size not logged"

@@ -1,0 +1,232 @@
+"""The paper's tables with our numbers beside the paper's: of methods, of architectures, of unknown noise."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from es_medical.report.catalogue import STUDIES, Study
+from es_medical.report.commands import planned_command, sibling_command
+from es_medical.report.groups import Group
+from es_medical.report.methods import BASELINE, LEARNING_FREE, PAIRS, SELF_SUPERVISED, is_equivariant, kind, label, place
+from es_medical.report.paper import DURATIONS, Duration, PaperRow, PaperTable
+from es_medical.report.runs import Run
+from es_medical.report.scores import SCORES, Score, Training, score, training, with_best
+from es_medical.report.setting import describe
+
+NO_RUNS = "no runs yet"
+UNKNOWN = "noise level taken as zero"
+
+
+class Row(NamedTuple):
+    """One method of a table.
+
+    Attributes:
+        method: its name for `--method`, "baseline" for the operator's own linear reconstruction.
+        label: its name in the table.
+        known: whether the loss knows the noise level.
+        scores: psnr, ssim, equiv, those that there are; empty for a missing run.
+        training: what it took, None for what is not trained.
+        seeds: number of runs that were averaged.
+        paper: the paper's row.
+        paper_training: the paper's duration.
+        command: what fills the row, "" where it is filled.
+    """
+
+    method: str
+    label: str
+    known: bool
+    scores: Mapping[str, Score]
+    training: Training | None
+    seeds: int
+    paper: PaperRow | None
+    paper_training: Duration | None
+    command: str
+
+
+class Table(NamedTuple):
+    """A table with what it is of.
+
+    Attributes:
+        slug: name of its files.
+        title: what is compared, and on what.
+        ours: setting of our numbers.
+        theirs: the paper's table, None where there is none.
+        rows: in the paper's order.
+        notes: what a reader must know of the rows.
+        data_command: what makes the data, where there are no runs yet.
+    """
+
+    slug: str
+    title: str
+    ours: str
+    theirs: PaperTable | None
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...]
+    data_command: str = ""
+
+
+class Context(NamedTuple):
+    """What commands need: the store's URI, and the folder of the bundles."""
+
+    tracking_uri: str | None = None
+    bundles: Path = Path("bundles")
+
+
+Command = Callable[[str, bool], str]
+"""From (method, loss knows the noise level) to the command that runs it."""
+
+
+def method_table(group: Group, context: Context) -> Table:
+    """Make the table of methods of a group: the paper's rows, and every other method that has equivariant runs."""
+    study = group.study
+    paper = study.table(group.operator) if study and not group.key.variant else None
+    there = [method for method in group.runs if is_equivariant(method) or kind(method) == LEARNING_FREE]
+    expected = study.methods if study and not group.key.variant else ()
+    methods = sorted({*there, *expected, BASELINE}, key=place)
+    rows = _rows([(method, True) for method in methods], group.runs, paper, study, _command(group, study, context))
+    title = f"{paper.title if paper else group.key.bundle}{': ' + group.key.variant if group.key.variant else ''}"
+    return Table(slug(group), title, describe(group.any_run), paper, rows, (*group.remarks, *_notes(rows)))
+
+
+def ablation_table(group: Group, context: Context) -> Table | None:
+    """Make the comparison of architectures of a group, None where neither the paper nor a run has one."""
+    study = group.study
+    paper = study.ablation if study and not group.key.variant else None
+    expected = {row.method for row in paper.rows} if paper else set()
+    shown = {method for pair in PAIRS if pair[1] in group.runs for method in pair} | expected
+    if not shown:
+        return None
+    methods = [(method, True) for method in sorted(shown, key=place)]
+    rows = _rows(methods, group.runs, paper, study, _command(group, study, context))
+    title = paper.title if paper else f"Impact of equivariant architectures: {group.key.bundle}"
+    return Table(f"{slug(group)}-ablation", title, describe(group.any_run), paper, rows, _notes(rows))
+
+
+def noise_table(group: Group, others: Iterable[Group], context: Context) -> Table | None:
+    """Make the table of losses that don't know the noise level, None where neither the paper nor a run has one.
+
+    Runs with the level taken as zero come from the groups of `others` with the same bundle, scale, operator and data.
+    """
+    study = group.study
+    paper = study.unknown_noise if study else None
+    alike = [other for other in others if other.key.variant == UNKNOWN and _alike(group, other)]
+    unknown = max(alike, key=lambda other: (other.key.study == group.key.study, other.any_run.start), default=None)
+    if group.key.variant or (paper is None and unknown is None):
+        return None
+    wanted = {(row.method, row.known) for row in paper.rows} if paper else {("es", True), ("supervised", True)}
+    wanted |= {(method, False) for method in unknown.runs} if unknown else set()
+    wanted |= {(method, True) for method in ("unsure",) if method in group.runs}
+    order = sorted(wanted, key=lambda one: (place(one[0]), not one[1]))
+    rows = _rows(order, group.runs, paper, study, _command(group, study, context), unknown.runs if unknown else {})
+    title = paper.title if paper else f"Noise level unknown: {group.key.bundle}"
+    notes = (*(unknown.remarks if unknown else ()), *_notes(rows))
+    return Table(f"{slug(group)}-noise", title, describe(group.any_run), paper, rows, notes)
+
+
+def absent_tables(groups: Iterable[Group], scale: str, context: Context) -> list[Table]:
+    """Make an empty table of each study of the paper that has no run, with the commands that fill it."""
+    there = {group.study.key for group in groups if group.study}
+    return [_absent(study, scale, context) for study in STUDIES if study.key not in there]
+
+
+def slug(group: Group) -> str:
+    """Return a name for the files of a group's tables, of letters, digits, dots and hyphens."""
+    parts = [
+        group.key.experiment,
+        group.key.study,
+        *(f"{name}{value}" for name, value in group.key.operator),
+        group.key.variant,
+    ]
+    return safe("-".join(part for part in (*parts, group.key.scale, group.key.digest[:8]) if part))
+
+
+def safe(text: str) -> str:
+    """Return a text as part of a file's name and of a LaTeX label: letters, digits, dots and hyphens.
+
+    >>> safe("mnist_cs demo/1"), safe("0.3")
+    ('mnist-cs-demo-1', '0.3')
+    """
+    return re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-.")
+
+
+def _rows(
+    methods: Sequence[tuple[str, bool]],
+    known: Mapping[str, tuple[Run, ...]],
+    paper: PaperTable | None,
+    study: Study | None,
+    command: Command,
+    unknown: Mapping[str, tuple[Run, ...]] | None = None,
+) -> tuple[Row, ...]:
+    rows = []
+    for method, knows in methods:
+        runs = (known if knows else unknown or {}).get(method, ())
+        beside = paper.row(method, knows) if paper else None
+        scores = _scores(runs) or (_baseline_scores(known) if method == BASELINE else {})
+        name = beside.label if beside and method == BASELINE else label(method) + ("" if knows else ", noise unknown")
+        durations = DURATIONS.get(study.key, ()) if study and knows else ()
+        duration = next((one for one in durations if one.method == method), None)
+        missing = "" if scores else command(method, knows)
+        rows.append(Row(method, name, knows, scores, training(runs), len(runs), beside, duration, missing))
+    return _marked(rows)
+
+
+def _scores(runs: Sequence[Run]) -> dict[str, Score]:
+    found = {name: score(runs, name) for name in SCORES} if runs else {}
+    return {name: one for name, one in found.items() if one is not None}
+
+
+def _baseline_scores(runs: Mapping[str, tuple[Run, ...]]) -> dict[str, Score]:
+    """Scores of the baseline, which every run logs beside its own: of the first run that has them."""
+    for method in sorted(runs, key=place):
+        found = {name: score(runs[method][:1], f"baseline_{name}") for name in SCORES}
+        if any(found.values()):
+            return {name: one for name, one in found.items() if one is not None}
+    return {}
+
+
+def _marked(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """The rows with the best self-supervised scores marked."""
+    marked = with_best({str(i): row.scores for i, row in enumerate(rows) if kind(row.method) == SELF_SUPERVISED})
+    return tuple(row._replace(scores=marked.get(str(i), row.scores)) for i, row in enumerate(rows))
+
+
+def _command(group: Group, study: Study | None, context: Context) -> Command:
+    def command(method: str, known: bool) -> str:
+        if study is None:
+            return f"run the method {method} as the other rows of this table"
+        if method == BASELINE:
+            method = "es"  # every run of a method tests the baseline too
+        return sibling_command(study, method, group.any_run, context.tracking_uri, context.bundles, not known)
+
+    return command
+
+
+def _absent(study: Study, scale: str, context: Context) -> Table:
+    paper = study.table({})
+    assert paper is not None
+
+    def command(method: str, known: bool) -> str:
+        return planned_command(study, "es" if method == BASELINE else method, scale, context.tracking_uri)
+
+    rows = _rows([(row.method, True) for row in paper.rows], {}, paper, study, command)
+    data = study.demo_data if scale == "demo" else study.data
+    return Table(safe(f"{study.key}-{scale}-absent"), paper.title, NO_RUNS, paper, rows, (), data)
+
+
+def _alike(first: Group, second: Group) -> bool:
+    names = ("bundle", "scale", "operator", "digest")
+    return all(getattr(first.key, name) == getattr(second.key, name) for name in names)
+
+
+def _notes(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Tell where rows rest on different numbers of items, and how far seeds lie apart."""
+    counts = {row.label: row.scores["psnr"].n for row in rows if "psnr" in row.scores}
+    notes = []
+    if len(set(counts.values())) > 1:
+        notes.append("items with a PSNR differ: " + ", ".join(f"{name} {n}" for name, n in counts.items()))
+    apart = {row.label: one.between_seeds for row in rows if (one := row.scores.get("psnr")) and one.between_seeds is not None}
+    if apart:
+        told = ", ".join(f"{name} {sd:.2f} dB" for name, sd in apart.items())
+        notes.append(f"standard deviation of PSNR between seeds: {told}")
+    return tuple(notes)

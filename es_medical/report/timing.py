@@ -1,0 +1,144 @@
+"""How soon methods get there: validation PSNR against training time, and what that takes for a share of supervised's gain."""
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from es_medical.report.groups import Group
+from es_medical.report.methods import label, place
+from es_medical.report.runs import Point, Run
+
+SHARE = 0.9
+"""Share of supervised's gain over the learning-free baseline that the report gives the time for."""
+
+
+class Curve(NamedTuple):
+    """Validation PSNR of one run: step, epoch, training time in s and dB of each validation, in order of time."""
+
+    steps: tuple[int, ...]
+    epochs: tuple[float, ...]
+    seconds: tuple[float, ...]
+    psnr: tuple[float, ...]
+
+
+class Reached(NamedTuple):
+    """How soon one method got there; means over seeds.
+
+    Attributes:
+        method: its name.
+        label: in tables.
+        total: s of its whole training.
+        best: dB, best validation PSNR.
+        seconds: until it reached the target, None where it never did.
+        at_equal_time: dB at the training time of the shortest training, None where no validation was so early.
+    """
+
+    method: str
+    label: str
+    total: float
+    best: float
+    seconds: float | None
+    at_equal_time: float | None
+
+
+class Race(NamedTuple):
+    """The comparison of a group.
+
+    Attributes:
+        target: dB, baseline + 90 % of supervised's gain; None without supervised.
+        baseline: dB, of the learning-free reconstruction on the validation items.
+        equal_time: s, the shortest training of all.
+        rows: methods in the order of tables.
+    """
+
+    target: float | None
+    baseline: float | None
+    equal_time: float
+    rows: tuple[Reached, ...]
+
+
+def curve(run: Run) -> Curve | None:
+    """Return the validation curve of a run, None where there is none.
+
+    Time is what training steps took (the sum of `epoch_time` so far), so pauses, resuming and validation don't count; a run
+    without `epoch_time` is placed by the times of its log entries.
+    """
+    points = run.details.curves.get("val/psnr", ())
+    if not points:
+        return None
+    durations, epochs = run.details.curves.get("epoch_time", ()), run.details.curves.get("epoch", ())
+    seconds = _elapsed(points, durations) if durations else tuple((p.time - points[0].time) / 1000 for p in points)
+    return Curve(tuple(p.step for p in points), _epochs(points, epochs), seconds, tuple(p.value for p in points))
+
+
+def race(group: Group) -> Race | None:
+    """Compare how soon the trained methods of a group get there; None where no run has a validation curve."""
+    curves = {method: [one for run in runs if (one := curve(run))] for method, runs in group.runs.items()}
+    trained = {method: curves[method] for method in sorted(curves, key=place) if curves[method]}
+    trained = {method: found for method, found in trained.items() if any(one.seconds[-1] > 0 for one in found)}
+    if not trained:
+        return None
+    equal = min(_mean([one.seconds[-1] for one in found]) for found in trained.values())
+    baseline = _baseline(group)
+    target = None
+    if "supervised" in trained and baseline is not None:
+        target = baseline + SHARE * (_mean([max(one.psnr) for one in trained["supervised"]]) - baseline)
+    rows = tuple(_reached(method, found, target, equal) for method, found in trained.items())
+    return Race(target, baseline, equal, rows)
+
+
+def time_to(one: Curve, target: float) -> float | None:
+    """Return the training time at which a curve first is at `target`, linear between validations; None where it never is."""
+    for i, (seconds, psnr) in enumerate(zip(one.seconds, one.psnr, strict=True)):
+        if psnr >= target:
+            if i == 0 or psnr == one.psnr[i - 1]:
+                return seconds
+            share = (target - one.psnr[i - 1]) / (psnr - one.psnr[i - 1])
+            return one.seconds[i - 1] + share * (seconds - one.seconds[i - 1])
+    return None
+
+
+def psnr_at(one: Curve, seconds: float) -> float | None:
+    """Return the PSNR of a curve at a training time, linear between validations; None outside of them."""
+    if not one.seconds[0] <= seconds <= one.seconds[-1]:
+        return None
+    return float(np.interp(seconds, one.seconds, one.psnr))
+
+
+def _reached(method: str, found: Sequence[Curve], target: float | None, equal: float) -> Reached:
+    times = [time_to(one, target) for one in found] if target is not None else [None]
+    there = [psnr_at(one, min(equal, one.seconds[-1])) for one in found]
+    total, best = _mean([one.seconds[-1] for one in found]), _mean([max(one.psnr) for one in found])
+    return Reached(method, label(method), total, best, _mean_of_all(times), _mean_of_all(there))
+
+
+def _baseline(group: Group) -> float | None:
+    """PSNR of the learning-free reconstruction on the validation items, which every run logs."""
+    for run in group.all_runs:
+        if points := run.details.curves.get("val/baseline_psnr"):
+            return points[-1].value
+    return None
+
+
+def _elapsed(points: Sequence[Point], durations: Sequence[Point]) -> tuple[float, ...]:
+    """Seconds of all epochs that were over at each point."""
+    steps, total = [one.step for one in durations], np.cumsum([0.0] + [one.value for one in durations])
+    return tuple(float(total[bisect_right(steps, point.step)]) for point in points)
+
+
+def _epochs(points: Sequence[Point], epochs: Sequence[Point]) -> tuple[float, ...]:
+    steps, values = [one.step for one in epochs], [0.0] + [one.value for one in epochs]
+    return tuple(values[bisect_right(steps, point.step)] for point in points)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if values else math.nan
+
+
+def _mean_of_all(values: Sequence[float | None]) -> float | None:
+    """Mean over seeds, None as soon as one has no value."""
+    present = [value for value in values if value is not None]
+    return _mean(present) if present and len(present) == len(values) else None

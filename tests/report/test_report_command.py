@@ -1,0 +1,57 @@
+"""The command line, as a user runs it."""
+
+import subprocess
+import sys
+
+import pytest
+from report_store import items
+from typer.testing import CliRunner
+
+from es_medical.report.__main__ import app
+
+
+@pytest.fixture
+def run(store, tmp_path):
+    def invoke(*arguments, uri=store.uri):
+        return CliRunner().invoke(app, ["tables", "--tracking-uri", uri, "--out", str(tmp_path / "out"), *arguments])
+
+    return invoke
+
+
+def test_tables_writes_a_report_and_says_where(store, run, tmp_path):
+    store.log("es", items(28))
+    store.log("ei", items(24), status="RUNNING")
+    result = run()
+    assert result.exit_code == 0, result.output
+    assert "1 run not finished (RUNNING)" in result.output
+    assert str(tmp_path / "out" / "report.html") in result.output
+    assert (tmp_path / "out" / "report.md").is_file()
+
+
+def test_with_an_experiment_named_only_that_is_reported(store, run, tmp_path):
+    store.log("es", items(28))
+    store.log("es", items(28), experiment="other")
+    assert run("--experiment", "other").exit_code == 0
+    text = (tmp_path / "out" / "report.md").read_text()
+    assert "fastmri\\_synthetic\\_demo" not in text
+    assert "no runs yet" not in text
+
+
+def test_an_empty_store_ends_with_an_error_and_the_first_command(run, tmp_path):
+    result = run("--scale", "demo")
+    assert result.exit_code == 1
+    assert "python -m data_prep demo mri demo.h5" in result.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_absent_store_ends_with_an_error(run, tmp_path):
+    result = run(uri=f"sqlite:///{tmp_path / 'none.db'}")
+    assert result.exit_code == 1
+    assert "there is no MLflow database" in result.output
+
+
+def test_help_is_quick_because_heavy_imports_stand_inside_the_command():
+    heavy = "{'mlflow', 'torch', 'matplotlib', 'monai'}"
+    code = f"import sys, es_medical.report.__main__; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,136 @@
+"""Figures: what is drawn, on which axes, with which scale."""
+
+import numpy as np
+import pytest
+from report_store import case_arrays, case_picture, items
+
+from es_medical.report.cases import pictures
+from es_medical.report.figures import ablation_figure, curves_figure, levels_figure, png
+from es_medical.report.gallery import gallery
+from es_medical.report.groups import group_runs
+from es_medical.report.levels import gather, levels_grid
+from es_medical.report.paper import LEVELS, RATIOS
+from es_medical.report.runs import read_runs
+from es_medical.report.store import ReportError
+from es_medical.report.tables import Context, ablation_table
+
+
+def one_group(store):
+    (group,) = group_runs(read_runs(store.uri).runs)
+    return group
+
+
+def sensing(store, method, ratio, psnr, digest=None, **more):
+    operator = {"ratio": str(ratio), "sigma": "0.0"}
+    digest = digest or f"{int(100 * ratio):02d}" * 32
+    store.log(method, items(psnr, n=4), experiment="mnist_cs_demo", bundle="mnist_cs", operator=operator, digest=digest, **more)
+
+
+def test_curves_are_drawn_against_epochs_and_against_minutes_of_training(store):
+    store.log("es", items(28), curve=((0, 0.0, 20.0), (1, 60.0, 25.0), (2, 120.0, 28.0)))
+    left, right = curves_figure(one_group(store)).axes
+    (first, second) = (axes.lines[0] for axes in (left, right))
+    assert first.get_xdata() == pytest.approx([0, 1, 2])
+    assert second.get_xdata() == pytest.approx([0.0, 1.0, 3.0])
+    assert first.get_ydata() == pytest.approx([20, 25, 28])
+
+
+def test_runs_without_validation_psnr_have_no_curves(store):
+    store.log("es", items(28), curve=())
+    assert curves_figure(one_group(store)) is None
+
+
+def test_levels_gather_one_point_of_each_ratio_beside_the_papers(store):
+    for ratio, psnr in ((0.1, 24.0), (0.5, 40.0)):
+        sensing(store, "es", ratio, psnr)
+    (levels,) = gather(group_runs(read_runs(store.uri).runs), Context(store.uri))
+    assert {ratio: score.mean for ratio, score in levels.points["es"].items()} == pytest.approx({0.1: 24.0, 0.5: 40.0})
+    (axes,) = levels_figure(levels).axes
+    assert axes.get_xlim()[0] < axes.get_xlim()[1]  # the level grows to the right, as in the paper's figure
+    assert sorted(round(tick) for tick in axes.get_xticks()) == [50, 60, 70, 80, 90]
+    lines = {line.get_label(): line for line in axes.lines}
+    drawn = dict(zip(lines["ES, paper"].get_xdata(), lines["ES, paper"].get_ydata(), strict=True))
+    assert drawn[90.0] == LEVELS["es"][RATIOS.index(0.1)]
+
+
+def test_points_that_were_not_run_have_commands_that_make_their_data_first(store):
+    sensing(store, "es", 0.3, 30.0)
+    (levels,) = gather(group_runs(read_runs(store.uri).runs), Context(store.uri))
+    assert len(levels.commands) == 14
+    assert levels.commands["EI, 70 %"].startswith("python -m monai.bundle run")
+    new = levels.commands["ES, 90 %"]
+    assert new.startswith("python -m data_prep demo digits demo_digits_ratio0.1.h5 --ratio 0.1 && python -m monai.bundle run")
+    assert "--ratio 0.1" in new.partition("&&")[2]
+    assert "--data_file demo_digits_ratio0.1.h5" in new
+
+
+def test_two_data_sets_of_one_level_are_told_and_not_averaged(store):
+    sensing(store, "es", 0.3, 30.0, digest="aa" * 32)
+    sensing(store, "es", 0.3, 20.0, digest="bb" * 32)
+    (levels,) = gather(group_runs(read_runs(store.uri).runs), Context())
+    assert levels.points["es"][0.3].mean == pytest.approx(20.0)
+    assert any("2 data sets" in note and "bbbbbbbb" in note for note in levels.notes)
+
+
+def test_levels_are_listed_beside_the_papers(store):
+    sensing(store, "es", 0.3, 30.0)
+    grid = levels_grid(gather(group_runs(read_runs(store.uri).runs), Context())[0])
+    rows = {row[0].text: [cell.text for cell in row[1:]] for row in grid.rows}
+    assert rows["ES, paper"] == ["25.68", "30.91", "34.57", "38.19", "41.76"]
+    assert rows["ES, ours"] == ["", "", "30.00 ± 0.43", "", ""]
+
+
+def test_the_ablation_draws_complete_pairs_only(store):
+    store.log("es", items(28))
+    group = one_group(store)
+    assert ablation_figure(ablation_table(group, Context())) is None
+    store.log("splitting", items(27))
+    group = one_group(store)
+    figure = ablation_figure(ablation_table(group, Context()))
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["Splitting"]
+
+
+def test_error_maps_of_all_methods_have_one_scale_which_their_errors_set(store):
+    target = np.linspace(0, 1, 256, dtype=np.float32).reshape(1, 16, 16)
+    for method, error in (("es", 0.1), ("ei", 0.3)):
+        store.log(method, items(28), files={"test/cases.npz": case_arrays(target + error, target)})
+    figures = gallery(one_group(store))
+    assert len(figures) == 2
+    images = [axes.images[0] for axes in figures[0].axes if axes.images]
+    errors = [image for image in images if image.get_cmap().name == "inferno"]
+    assert len(errors) == 3  # input, ES, EI
+    assert len({image.get_clim() for image in errors}) == 1
+    assert errors[0].get_clim() == pytest.approx((0.0, 0.3), abs=1e-6)
+    assert np.asarray(errors[1].get_array()) == pytest.approx(np.full((16, 16), 0.1), abs=1e-6)
+    titles = [axes.get_title().partition("\n")[0] for axes in figures[0].axes]
+    assert [title for title in titles if title] == ["Input", "ES", "EI", "Target"]
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3])
+def test_real_complex_and_rgb_images_are_drawn(store, channels):
+    target = np.random.default_rng(0).random((channels, 12, 12), dtype=np.float32)
+    store.log("es", items(28), files={"test/cases.npz": case_arrays(0.9 * target, target)})
+    assert png(gallery(one_group(store))[0]).startswith(b"\x89PNG")
+
+
+def test_only_items_that_all_methods_have_are_shown(store):
+    target = np.ones((1, 12, 12), np.float32)
+    store.log("es", items(28), files={"test/cases.npz": case_arrays(target, target, ("a", "b"))})
+    store.log("ei", items(28), files={"test/cases.npz": case_arrays(target, target, ("b", "c"))})
+    assert len(gallery(one_group(store))) == 1
+
+
+def test_without_arrays_the_newest_logged_pictures_are_shown_one_below_the_other(store):
+    store.log("es", items(28), files=case_picture(10, time=5) | case_picture(200, time=9))
+    store.log("ei", items(28), files=case_picture(60))
+    group = one_group(store)
+    (figure,) = gallery(group)
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["ES, case 0", "EI, case 0"]
+    assert [int(np.asarray(axes.images[0].get_array()).max()) for axes in figure.axes] == [200, 60]
+    assert list(pictures(group.runs["es"][0])) == [0]
+
+
+def test_arrays_of_another_layout_are_an_error_that_names_the_run(store):
+    store.log("es", items(28), files={"test/cases.npz": b"no archive"})
+    with pytest.raises(ReportError, match=r"test/cases.npz of run es-seed0 cannot be read"):
+        gallery(one_group(store))
