@@ -71,7 +71,7 @@ def test_first_and_second_derivatives():
 def test_backward_is_a_selection():
     """No scatter that adds up: autograd's own derivative of an indexed image is several times slower."""
     x = randn(2, 2, 4, 4).requires_grad_()
-    with torch.profiler.profile() as profile:
+    with torch.profiler.profile(acc_events=True) as profile:
         Shifts((4, 4)).apply(x, torch.tensor([[1, 2], [3, 0]])).sum().backward()
     called = {event.key for event in profile.key_averages()}
     assert "aten::gather" in called
