@@ -1,6 +1,8 @@
 """Filtered back-projection for parallel and fan beams."""
 
-from typing import Literal
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -32,7 +34,7 @@ def fbp(y: Measurement, geometry: Geometry, mask: Mask, filter: Filter = "ramp")
     mask = mask.expand(len(mask), 1, *geometry.shape).to(y)
     y, weights = fill_gaps(y, mask), _view_weights(geometry, mask).to(y)  # (B or 1, V)
     if isinstance(geometry, FanBeam):
-        y = y * torch.as_tensor(_cosines(geometry)).to(y)
+        y = y * _kept(_cosines, (geometry,), y.dtype, y.device)
     filtered = apply_filter(y, geometry.pitch / _magnification(geometry), filter)[:, 0] * weights[..., None]
     return _back_project(filtered, geometry)[:, None]
 
@@ -47,8 +49,8 @@ def apply_filter(y: Tensor, pitch: float, filter: Filter = "ramp") -> Tensor:
     """
     n = y.shape[-1]
     padded = max(64, 2 ** int(np.ceil(np.log2(2 * n))))
-    response = torch.from_numpy(ramp(padded, filter) / pitch).to(y)
-    return torch.fft.irfft(torch.fft.rfft(y, padded) * response, padded)[..., :n]
+    response = _kept(ramp, (padded, filter), y.dtype, y.device)
+    return torch.fft.irfft(torch.fft.rfft(y, padded) * response, padded)[..., :n] / pitch
 
 
 def ramp(n: int, filter: Filter = "ramp") -> np.ndarray:
@@ -87,9 +89,15 @@ def fill_gaps(y: Measurement, mask: Mask) -> Measurement:
     return torch.where(measured.any(-1, keepdim=True), filled, 0)  # a view without any measured bin
 
 
+@lru_cache(maxsize=64)
+def _kept(values: Callable[..., np.ndarray], arguments: tuple[Any, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Numbers of a scanner on a device, brought there once: a GPU would wait for every copy."""
+    return torch.from_numpy(values(*arguments)).to(device, dtype)
+
+
 def _view_weights(geometry: Geometry, mask: Mask) -> Tensor:
     """Weight of each view in the integral over 180 degrees, pi in all, over the measured ones, (B or 1, V)."""
-    arcs, present = torch.from_numpy(_arcs(geometry)).to(mask), mask.amax((1, 3))
+    arcs, present = _kept(_arcs, (geometry,), mask.dtype, mask.device), mask.amax((1, 3))
     return present * arcs * arcs.sum() / (present * arcs).sum(1, keepdim=True).clamp(min=1e-30)
 
 
@@ -128,7 +136,7 @@ def _back_project(filtered: Tensor, geometry: Geometry) -> Tensor:
     image = filtered.new_zeros(len(filtered), height * width)
     for view, angle in enumerate(np.deg2rad(geometry.angles)):
         across, depth = x * np.cos(angle) + y * np.sin(angle), y * np.cos(angle) - x * np.sin(angle)
-        position, weight = across / geometry.pitch, torch.ones(())
+        position, weight = across / geometry.pitch, filtered.new_ones(())
         if isinstance(geometry, FanBeam):
             ratio = geometry.source_distance / (geometry.source_distance + depth)  # 1 at the centre of rotation
             position, weight = position * ratio * _magnification(geometry), ratio.square()

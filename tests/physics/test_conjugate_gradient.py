@@ -181,8 +181,10 @@ def test_gpu_agrees_with_cpu_and_is_never_waited_for():
     expected = proximal_step(lambda x: values * x, b, 2 * b, 0.7)
     on_gpu, z = values.cuda(), b.cuda().requires_grad_()
     gamma = torch.tensor(0.7, device="cuda", requires_grad=True)
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that the mode is a prototype
+            torch.cuda.set_sync_debug_mode("error")
         x = proximal_step(lambda x: on_gpu * x, z, 2 * z, gamma)
         x.square().sum().backward()
     finally:

@@ -174,6 +174,7 @@ def test_pseudo_inverse_stops_in_time_on_an_ill_conditioned_problem_and_explains
     assert (physics.A(physics.A_dagger(y)) - y).norm() < 0.01 * y.norm()
 
 
+@pytest.mark.filterwarnings("ignore:A_dagger of CT:UserWarning")  # the last digits of 500 iterations differ between machines
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @geometries
 def test_scaling(geometry, dtype):
