@@ -1,0 +1,45 @@
+"""Jobs as processes: all end, failures are told with their log, GPUs are taken in turn."""
+
+import sys
+
+import pytest
+
+from es_medical.report.launch import Job, last_lines, run_jobs
+
+
+def job(folder, name, code):
+    return Job(name, (sys.executable, "-c", code), folder / f"{name}.txt", folder)
+
+
+def test_a_job_that_fails_does_not_stop_the_others(tmp_path):
+    jobs = [job(tmp_path, "a", "print('hello')"), job(tmp_path, "b", "raise SystemExit(3)"), job(tmp_path, "c", "pass")]
+    finished = {one.job.name: one.status for one in run_jobs(jobs, 2)}
+    assert finished == {"a": 0, "b": 3, "c": 0}
+    assert last_lines(tmp_path / "a.txt") == "hello"
+
+
+def test_last_lines_are_the_end_of_the_log(tmp_path):
+    list(run_jobs([job(tmp_path, "a", "import sys\nfor i in range(9): print(i)\nprint('no', file=sys.stderr)")]))
+    assert "no" in last_lines(tmp_path / "a.txt", 10)
+    assert len(last_lines(tmp_path / "a.txt", 2).splitlines()) == 2
+    assert last_lines(tmp_path / "none.txt") == ""
+
+
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_gpus_are_taken_in_turn(tmp_path, parallel):
+    code = "import os, time; print(os.environ['CUDA_VISIBLE_DEVICES']); time.sleep(0.2)"
+    list(run_jobs([job(tmp_path, str(i), code) for i in range(4)], parallel, ("5", "7")))
+    seen = {last_lines(tmp_path / f"{i}.txt") for i in range(4)}
+    assert seen == ({"5"} if parallel == 1 else {"5", "7"})
+
+
+def test_cores_are_shared(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    code = "import os; print(os.environ['OMP_NUM_THREADS'])"
+    list(run_jobs([job(tmp_path, "a", code)], 4))
+    assert last_lines(tmp_path / "a.txt") == "2"
+
+
+def test_jobs_run_in_their_folder(tmp_path):
+    list(run_jobs([job(tmp_path, "a", "open('made.txt', 'w').close()")]))
+    assert (tmp_path / "made.txt").is_file()
