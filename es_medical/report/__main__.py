@@ -87,6 +87,7 @@ def reproduce(
     parallel: Parallel = 1,
     devices: Devices = "",
     knobs: Set = None,
+    data_ready: Annotated[bool, typer.Option("--data-ready", help="The demo's data files are in WORK: make none.")] = False,
     dry_run: DryRun = False,
 ) -> None:
     """Run what is missing of the paper's tables, then build them with `tables`.
@@ -104,7 +105,7 @@ def reproduce(
     try:
         chosen = tuple(one.strip() for one in devices.split(",") if one.strip())
         given = parse_knobs(knobs or [])
-        how = Reproduction(scale, seed, store(tracking_uri), bundles, work, parallel, chosen, Console(), given)
+        how = Reproduction(scale, seed, store(tracking_uri), bundles, work, parallel, chosen, Console(), given, data_ready)
         complete = run(plan(scale, only or [], method or [], bundles, effort), how, dry_run)
     except (ReportError, OSError) as error:
         stop(error)
