@@ -11,6 +11,7 @@ from typing import Annotated, Literal, NoReturn
 import typer
 
 from data_prep import commands_digits, commands_images
+from data_prep.manifest import MAX_SEED
 
 app = typer.Typer(
     help="Turns raw images into one HDF5 file of slices for training and evaluation.",
@@ -29,14 +30,17 @@ CenterFraction = Annotated[float, typer.Option(help="Fraction of the lines that 
 Sigma = Annotated[
     float, typer.Option(help="Noise on each real and imaginary part of a measured sample, for images in [0, 1].", min=0)
 ]
-Seed = Annotated[int, typer.Option(help="Seed of the noise and the split, and of the mask without --mask-seed.", min=0)]
-MaskSeed = Annotated[int | None, typer.Option(help="Seed of the mask.", min=0, show_default="that of --seed")]
+Seed = Annotated[
+    int, typer.Option(help="Seed of the noise and the split, and of the mask without --mask-seed.", min=0, max=MAX_SEED)
+]
+MaskSeed = Annotated[int | None, typer.Option(help="Seed of the mask.", min=0, max=MAX_SEED, show_default="that of --seed")]
 DemoMaskSeed = Annotated[
     int | None,
     typer.Option(
         help="Seed of the mask. Rotations and flips of a mask can only teach what one of them measures: the default is among "
         "the best of 40 seeds in the share of k-space, weighted by 1 / (1 + |k|^2), that the mask and its eight images cover.",
         min=0,
+        max=MAX_SEED,
     ),
 ]
 Normalise = Annotated[
@@ -48,6 +52,14 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Make it anew even 
 Views = Annotated[int, typer.Option(help="Views of the scanner, evenly spaced over 180 degrees.", min=1)]
 SinogramSigma = Annotated[
     float, typer.Option(help="Noise on a sample of the sinogram, for images in [0, 1] and an operator of norm 1.", min=0)
+]
+Photons = Annotated[
+    float | None,
+    typer.Option(
+        help="Count so many photons on a ray through air (Poisson noise, e.g. 1e4), in place of --sigma, and store the "
+        "logarithm of the counts. A field of view of 400 mm and water at 70 keV are assumed.",
+        min=1,
+    ),
 ]
 Workers = Annotated[
     int | None,
@@ -195,7 +207,8 @@ def lidc(
     size: Annotated[int, typer.Option(help="Rows and columns of the stored images, by averages over areas.", min=16)] = 256,
     views: Views = 50,
     sigma: SinogramSigma = 0.001,
-    seed: Annotated[int, typer.Option(help="Seed of the noise and the split.", min=0)] = 0,
+    photons: Photons = None,
+    seed: Annotated[int, typer.Option(help="Seed of the noise and the split.", min=0, max=MAX_SEED)] = 0,
     train: Annotated[
         float, typer.Option(help="Patients for training and validation. With fewer than TRAIN + TEST, only the ratio counts.")
     ] = 900,
@@ -236,7 +249,9 @@ def lidc(
     from data_prep.workers import worker_pool
 
     try:
-        options = command.Options(slices, series, size, views, sigma, seed, train, test, val, intercept, not without_image)
+        options = command.Options(
+            slices, series, size, views, sigma, seed, train, test, val, intercept, not without_image, photons
+        )
         path = output_path(out, "lidc.h5")
         threads = workers or min(os.cpu_count() or 1, 8)
         with worker_pool(threads) as pool:
@@ -294,7 +309,7 @@ def demo_kspace(
     volumes: Annotated[int, typer.Option(help="Files, each of a patient of its own.", min=1)] = 12,
     slices: Annotated[int, typer.Option(help="Slices of each.", min=1)] = 9,
     gap: Annotated[int, typer.Option(help="Slices left out between volumes.", min=0)] = 2,
-    seed: Annotated[int, typer.Option(help="Seed of phase, coils and noise.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of phase, coils and noise.", min=0, max=MAX_SEED)] = 0,
     overwrite: Overwrite = False,
 ) -> None:
     """Raw complex k-space in fastMRI's layout, as input of `fastmri --measurements real` (extra `demo`).
@@ -318,7 +333,8 @@ def demo_ct(
     size: Annotated[int, typer.Option(help="Rows and columns of the slices, pixels.", min=16, max=512)] = 64,
     views: Views = 16,
     sigma: SinogramSigma = 0.001,
-    seed: Annotated[int, typer.Option(help="Seed of the noise, the split, and of the phantom.", min=0)] = 0,
+    photons: Photons = None,
+    seed: Annotated[int, typer.Option(help="Seed of the noise, the split, and of the phantom.", min=0, max=MAX_SEED)] = 0,
     source: Annotated[
         Literal["auto", "pycerr", "phantom"],
         typer.Option(help="Lung CT slices of an installed pycerr, or a parametric chest; auto: pycerr where it is installed."),
@@ -336,7 +352,7 @@ def demo_ct(
     from data_prep import demo_ct as command
     from data_prep.manifest import output_path
 
-    options = command.Options(size, views, sigma, seed, source, not without_image)
+    options = command.Options(size, views, sigma, seed, source, not without_image, photons)
     try:
         succeeded = command.run(output_path(out, "demo_ct.h5"), options, overwrite, Console())
     except (ValueError, OSError) as error:

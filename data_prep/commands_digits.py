@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from data_prep.manifest import PrepError, default_salt, output_path
+from data_prep.manifest import MAX_SEED, PrepError, default_salt, output_path
 
 Out = Annotated[Path, typer.Argument(help="File to write (.h5 or .hdf5); a folder, or a name without suffix, gets one.")]
 Ratio = Annotated[
@@ -15,8 +15,10 @@ Ratio = Annotated[
     typer.Option(help="Measurements for each pixel, m / n: 0.1 to 0.5 in the paper; 0.3 is 70 % compression.", min=0, max=1),
 ]
 Sigma = Annotated[float, typer.Option(help="Noise on each measurement, for images in [0, 1].", min=0)]
-Seed = Annotated[int, typer.Option(help="Seed of the noise and the split, and of the matrix without --matrix-seed.", min=0)]
-MatrixSeed = Annotated[int | None, typer.Option(help="Seed of the matrix.", min=0, show_default="that of --seed")]
+Seed = Annotated[
+    int, typer.Option(help="Seed of the noise and the split, and of the matrix without --matrix-seed.", min=0, max=MAX_SEED)
+]
+MatrixSeed = Annotated[int | None, typer.Option(help="Seed of the matrix.", min=0, max=MAX_SEED, show_default="that of --seed")]
 WithoutImage = Annotated[bool, typer.Option("--without-image", help="Store no ground truth, as for users who have none.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Make it anew even if up to date, and replace any file.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Read and check every file; write nothing.")]

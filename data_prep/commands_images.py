@@ -8,6 +8,8 @@ from typing import Annotated, Literal, NoReturn
 
 import typer
 
+from data_prep.manifest import MAX_SEED
+
 Out = Annotated[Path, typer.Argument(help="File to write (.h5 or .hdf5); a folder, or a name without suffix, gets one.")]
 Mask = Annotated[
     Literal["values", "pixels", "random_columns", "even_columns"],
@@ -21,7 +23,7 @@ Keep = Annotated[
     typer.Option(help="Share that is kept.", min=0, max=1, show_default="0.3, or 0.5 for even_columns, which has no other"),
 ]
 Sigma = Annotated[float, typer.Option(help="Noise on each kept value, for images in [0, 1].", min=0)]
-MaskSeed = Annotated[int | None, typer.Option(help="Seed of the mask.", min=0, show_default="that of --seed")]
+MaskSeed = Annotated[int | None, typer.Option(help="Seed of the mask.", min=0, max=MAX_SEED, show_default="that of --seed")]
 WithoutImage = Annotated[bool, typer.Option("--without-image", help="Store no ground truth, as for users who have none.")]
 Workers = Annotated[
     int | None,
@@ -64,7 +66,8 @@ def div2k(
     keep: Keep = None,
     sigma: Sigma = 0.0,
     seed: Annotated[
-        int, typer.Option(help="Seed of noise, split and random crops, and of the mask without --mask-seed.", min=0)
+        int,
+        typer.Option(help="Seed of noise, split and random crops, and of the mask without --mask-seed.", min=0, max=MAX_SEED),
     ] = 0,
     mask_seed: MaskSeed = None,
     train: Annotated[
@@ -125,7 +128,7 @@ def demo_natural(
     mask: Mask = "values",
     keep: Keep = None,
     sigma: Sigma = 0.0,
-    seed: Annotated[int, typer.Option(help="Seed of the noise, and of the mask without --mask-seed.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the noise, and of the mask without --mask-seed.", min=0, max=MAX_SEED)] = 0,
     mask_seed: MaskSeed = None,
     without_image: WithoutImage = False,
     overwrite: Overwrite = False,

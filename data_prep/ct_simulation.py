@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+from torch import Tensor
 
 from data_prep.ct_slice import OFFSET, SCALE, Prepared
 from es_medical.data.slices import SliceHeader, SliceRecord
@@ -16,6 +17,7 @@ from es_medical.randomness import item_generator
 
 if TYPE_CHECKING:
     from es_medical.physics.ct import CT
+    from es_medical.physics.transmission import Transmission
 
 BATCH = 16  # slices in one sparse product, which takes them at four times the speed of single ones
 
@@ -41,6 +43,7 @@ class Scanner:
         sigma: standard deviation of the noise on each sample of the sinogram, for images in [0, 1].
         seed: seed of the noise.
         with_image: False stores no ground truth.
+        photons: on a ray through air: sinograms are then the logarithm of counts, in place of noise of level sigma.
     """
 
     size: int
@@ -48,6 +51,7 @@ class Scanner:
     sigma: float
     seed: int
     with_image: bool = True
+    photons: float | None = None
 
     @cached_property
     def physics(self) -> CT:
@@ -62,27 +66,32 @@ class Scanner:
         """Views and detectors of a sinogram."""
         return self.physics.geometry.shape
 
+    @cached_property
+    def transmission(self) -> Transmission | None:
+        """How photons are counted; None where they are not."""
+        from es_medical.physics.transmission import Transmission
+
+        return None if self.photons is None else Transmission.of_field(self.photons, float(self.physics.norm), self.size)
+
     def header(self, configuration: Mapping[str, object], source_digests: Mapping[str, str], digest: str) -> SliceHeader:
         """The header of the file."""
         return SliceHeader(
-            sigma=self.sigma,
+            sigma=self.sigma if self.transmission is None else math.nan,
             mask=torch.ones(self.shape[0], dtype=torch.bool),
             seed=self.seed,
             configuration=configuration,
             source_digests=source_digests,
             modality="CT",
-            operator=self.physics.geometry.to_dict(),
+            operator=self.physics.geometry.to_dict() | self._counted(),
             digest=digest,
         )
 
     def records(self, slices: Sequence[Labelled]) -> Iterator[SliceRecord]:
         """Simulates y = A x + noise for some slices at once, the noise of each drawn from (seed, id) alone."""
-        from es_medical.physics import measure
-
         images = torch.stack([one.prepared.image for one in slices])  # (B, 1, H, W)
         generators = [item_generator(self.seed, one.id, "acquisition") for one in slices]
-        sinograms = measure(self.physics, images, self.sigma, generators)  # (B, 1, V, D)
-        for one, image, sinogram in zip(slices, images, sinograms, strict=True):
+        sinograms, levels = self._scan(images, generators)
+        for one, image, sinogram, level in zip(slices, images, sinograms, levels, strict=True):
             place = one.prepared.place
             yield SliceRecord(
                 measurement=sinogram,
@@ -99,4 +108,21 @@ class Scanner:
                 orientation=place.orientation,
                 slice_spacing=place.slice_spacing,
                 volume=one.volume,
+                sigma=level,
             )
+
+    def _counted(self) -> dict[str, object]:
+        """What the file says of photons, beside the geometry."""
+        from es_medical.physics.transmission import COUNTED
+
+        return {} if self.transmission is None else {COUNTED: self.transmission.to_dict()}
+
+    def _scan(self, images: Tensor, generators: list[torch.Generator]) -> tuple[Tensor, list[float]]:
+        """Sinograms (B, 1, V, D) of images (B, 1, H, W), and the noise level of each where it has its own, else NaN."""
+        from es_medical.physics import measure
+
+        if self.transmission is None:
+            return measure(self.physics, images, self.sigma, generators), [math.nan] * len(images)
+        clean = self.physics.A(images.double())  # a last digit that depends on the batch could move a photon
+        counts = self.transmission.sample(clean, generators)
+        return self.transmission.post_log(counts), self.transmission.noise_level(counts).tolist()

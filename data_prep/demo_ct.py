@@ -35,12 +35,14 @@ class Options:
     seed: int = 0
     source: Archive = "auto"
     with_image: bool = True
+    photons: float | None = None
 
     def prepared(self, real: bool) -> lidc.Options:
         """Those of `lidc`: every slice, one patient for validation and one (phantom: two) for test."""
         train, test = (3, 1) if real else (PATIENTS - 2, 2)
         return lidc.Options(
-            "all", "all", self.size, self.views, self.sigma, self.seed, train, test, 1, None, self.with_image
+            "all", "all", self.size, self.views, self.sigma, self.seed, train, test, 1, None, self.with_image,
+            self.photons,
         )  # fmt: skip
 
 

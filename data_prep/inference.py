@@ -102,6 +102,7 @@ def ct_file(source: str, output_dir: str, ckpt_dir: str) -> str:
     if "views" not in made:
         raise PrepError(f"the weights were not trained on CT data of `data_prep` (made by: {made.get('command', 'unknown')})")
     knobs = {name: made[name] for name in ("size", "views", "sigma", "seed", "intercept")}
+    knobs["photons"] = made.get("photons")
     options = lidc.Options(slices="all", series="all", train=1, test=0, val=0, **knobs)
     salt = default_salt(options.seed)
     out = _output(Path(source), output_dir, salt)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 SeriesTaken = Literal["one", "all"]
+SIGMA = 0.001
 BLANK = "blank slices left out"
 
 
@@ -50,15 +51,23 @@ class Options:
     series: SeriesTaken | None = None
     size: int = 256
     views: int = 50
-    sigma: float = 0.001
+    sigma: float = SIGMA
     seed: int = 0
     train: float = 900
     test: float = 110
     val: int | None = None
     intercept: float | None = None
     with_image: bool = True
+    photons: float | None = None
 
     def __post_init__(self) -> None:
+        if self.photons is not None:
+            from es_medical.physics.transmission import Transmission
+
+            Transmission(self.photons, 1.0)  # checks the number
+            if self.sigma not in (0.0, SIGMA):
+                raise ValueError(f"--photons {self.photons:g} is the noise: leave out --sigma {self.sigma:g}")
+            object.__setattr__(self, "sigma", 0.0)
         if self.slices not in {"middle", "all"}:
             step_of(self.slices)
         if self.series is None:
@@ -72,7 +81,12 @@ class Options:
     @property
     def scanner(self) -> Scanner:
         """What all slices go through."""
-        return Scanner(self.size, self.views, self.sigma, self.seed, self.with_image)
+        return Scanner(self.size, self.views, self.sigma, self.seed, self.with_image, self.photons)
+
+    @property
+    def noise(self) -> str:
+        """What noise the sinograms have, in words."""
+        return f"sigma {self.sigma:g}" if self.photons is None else f"{self.photons:g} photons on a ray through air"
 
 
 @dataclass(frozen=True)
@@ -95,7 +109,8 @@ class Job:
 
     def configuration(self) -> dict[str, object]:
         """What is stored in the file: every knob that decides its content, and no path."""
-        return {"command": self.command, "recipe": RECIPE, **asdict(self.options)}
+        knobs = {name: value for name, value in asdict(self.options).items() if name != "photons" or value is not None}
+        return {"command": self.command, "recipe": RECIPE, **knobs}
 
     def path(self, file: CTFile) -> Path:
         """Where a file is."""
@@ -314,7 +329,7 @@ def _conclude(job: Job, outcomes: Sequence[Outcome]) -> bool:
     views, detectors = header.mask.shape[0], header.operator.get("n_detectors")
     job.console.print(f"{job.out}: {header.n} slices of {header.size[0]} x {header.size[1]} ({counts})", soft_wrap=True)
     job.console.print(
-        f"{views} views of {detectors} detector bins, parallel beam of unit norm, sigma {header.sigma:g}, "
+        f"{views} views of {detectors} detector bins, parallel beam of unit norm, {job.options.noise}, "
         f"ground truth {'stored' if header.has_image else 'not stored'}",
         soft_wrap=True,
     )

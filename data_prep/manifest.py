@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Status = Literal["done", "skipped", "failed"]
 RECIPE = 3  # raised when the same knobs come to mean another file, so that no stale one counts as up to date
+MAX_SEED = 2**32 - 1  # torch's generator drops what is above: two seeds would give one mask
 SUFFIXES = {".h5", ".hdf5"}
 LISTED = 30  # rows of the table: a folder of a thousand stray files stays readable
 

@@ -129,10 +129,12 @@ def choose(sides: Sides, options: Options, choice: Choice) -> dict[Place, str]:
 
 
 def pool_counts(n: int, train: int | None, test: int | None) -> tuple[int, int]:
-    """(train and validation, test) of n images that serve both; of fewer than are asked for only the ratio counts.
+    """(train and validation, test) of n images that serve both; of fewer than are asked for only the ratio counts, above 1.
 
     >>> pool_counts(6700, 20_000, 100), pool_counts(6700, None, 100), pool_counts(70, None, None), pool_counts(50, 20, 10)
     ((6667, 33), (6600, 100), (60, 10), (20, 10))
+    >>> pool_counts(60, 20_000, 100), pool_counts(60, 20_000, 0)
+    ((59, 1), (60, 0))
     """
     if train is None and test is None:
         train, test = OWN_SHARES
@@ -140,7 +142,7 @@ def pool_counts(n: int, train: int | None, test: int | None) -> tuple[int, int]:
     test = max(n - train, 0) if test is None else test
     total = max(train + test, 1)
     taken = min(n, total)
-    n_test = round(taken * test / total)
+    n_test = max(round(taken * test / total), 1 if test and taken > 2 else 0)  # few for training leave one for test still
     return taken - n_test, n_test
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,13 +31,15 @@ class Shares:
         """(train, val, test) for n volumes.
 
         Raises:
-            PrepError: a negative share, or none at all.
+            PrepError: a share that is negative or no finite number, or none at all.
 
         >>> Shares().counts(973), Shares().counts(10), Shares(0.5, 0.5, val=0).counts(8)
         ((855, 45, 73), (8, 1, 1), (4, 0, 4))
         """
-        if min(self.train, self.test, self.val or 0) < 0 or self.train <= 0:
-            raise PrepError(f"train {self.train:g}, test {self.test:g}, val {self.val}: expected train > 0, no negative")
+        if not (0 < self.train < math.inf and 0 <= self.test < math.inf and (self.val or 0) >= 0):
+            raise PrepError(
+                f"train {self.train:g}, test {self.test:g}, val {self.val}: expected train > 0, no negative, none infinite"
+            )
         total = self.train + self.test
         both = round(total) if 1 < total <= n else n
         test = round(both * self.test / total)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from es_medical.groups import Group
 from es_medical.metrics.heldout import heldout_error
 from es_medical.physics.base import Operator, noise_level, recorruption
+from es_medical.physics.transmission import Transmission
 from es_medical.randomness import item_generator
 from es_medical.splits import Split
 from es_medical.types import Image, Measurement, PerItem
@@ -41,6 +42,8 @@ class Inferer:
         whole_group: use every g for each sample (|G| times the cost) in place of a random one.
         seed: of the splits, noise and g; drawn for each item by its id, so batches don't matter.
         sigma_factor: what sigma is multiplied by, as in training.
+        transmission: how photons were counted: the network sees a random share of them, as in training by `PhotonSplitting`;
+            None for noise of level sigma that is added.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class Inferer:
         whole_group: bool = False,
         seed: int = 0,
         sigma_factor: float = 1.0,
+        transmission: Transmission | None = None,
     ) -> None:
         if n_samples < 1 or n_samples != int(n_samples):
             raise ValueError(f"n_samples must be a whole number, at least 1, got {n_samples}")
@@ -61,7 +65,7 @@ class Inferer:
             raise ValueError(f"sigma and sigma_factor must be >= 0 and alpha > 0, got {sigma}, {sigma_factor} and {alpha}")
         self.split, self.n_samples, self.sigma, self.alpha = split, n_samples, sigma, alpha
         self.group, self.split_input, self.whole_group, self.seed = group, split_input, whole_group, seed
-        self.sigma_factor = sigma_factor
+        self.sigma_factor, self.transmission = sigma_factor, transmission
 
     @property
     def settings(self) -> dict[str, str | float | bool | None]:
@@ -74,6 +78,7 @@ class Inferer:
             "sigma": self.sigma,
             "sigma_factor": self.sigma_factor,
             "alpha": self.alpha,
+            "photons": None if self.transmission is None else self.transmission.photons,
         }
 
     @torch.no_grad()
@@ -85,19 +90,38 @@ class Inferer:
         Raises:
             ValueError: neither the inferer nor the call has a sigma.
         """
-        level = self.sigma_factor * noise_level(self.sigma, sigma)
+        level = 0.0 if self.transmission is not None else self.sigma_factor * noise_level(self.sigma, sigma)
         generators = [item_generator(self.seed, one, "inference") for one in ids]
         moments, scores = _Moments(), []
         for _ in range(self.n_samples):
             m1 = self.split(physics, len(y), generators)
             physics1, physics2 = physics.masked(m1), physics.masked(physics.mask - m1)
-            y1 = m1 * y + self.alpha * recorruption(physics1, y, level, generators)
+            y1 = self._recorrupted(y, physics1, level, generators)
             passes = list(self._passes(reconstructor, y1, physics1, generators))
             scores.append(heldout_error(torch.stack(passes).mean(0), y, physics2))
             moments.extend(passes if self.split_input else [])
         if not self.split_input:
             moments.extend(self._passes(reconstructor, y, physics, None))
         return Reconstruction(moments.mean, moments.deviation(), torch.stack(scores).mean(0))
+
+    @torch.no_grad()
+    def image(
+        self, reconstructor: nn.Module, y: Measurement, physics: Operator, ids: list[str], sigma: PerItem | None = None
+    ) -> Image:
+        """Return the image of a call alone: networks of whole measurements are spared the passes of the held-out score."""
+        if self.split_input:
+            return self(reconstructor, y, physics, ids, sigma).image
+        moments = _Moments()
+        moments.extend(self._passes(reconstructor, y, physics, None))
+        return moments.mean
+
+    def _recorrupted(
+        self, y: Measurement, physics1: Operator, level: float | Tensor, generators: list[torch.Generator]
+    ) -> Measurement:
+        """y_1 + alpha omega, or the logarithm of thinned counts, on M1."""
+        if self.transmission is None:
+            return physics1.mask * y + self.alpha * recorruption(physics1, y, level, generators)
+        return physics1.mask * self.transmission.recorrupt(y, self.alpha, generators).input
 
     def _passes(
         self, reconstructor: nn.Module, y: Measurement, physics: Operator, generators: list[torch.Generator] | None

@@ -178,3 +178,11 @@ def test_noise_level_of_the_data_is_used_where_the_inferer_has_none(network, y, 
         torch.testing.assert_close(given.image[i : i + 1], alone.image)
     with pytest.raises(ValueError, match="no noise level"):
         Inferer(SPLIT, 2, sigma=None)(network, y, physics, IDS)
+
+
+@mode
+def test_image_alone_is_that_of_the_call_in_no_more_passes(network, y, physics, mode):
+    inferer = modes()[mode]
+    (spy, whole), (other, alone) = spied(network), spied(network)
+    assert torch.equal(inferer.image(other, y, physics, IDS), inferer(spy, y, physics, IDS).image)
+    assert len(alone) == (8 if mode == "supervised" else len(whole))

@@ -21,6 +21,7 @@ from es_medical.physics import (
 )
 from es_medical.physics.ct import CT
 from es_medical.physics.ct_geometry import ParallelBeam
+from es_medical.physics.transmission import COUNTED, Transmission
 from es_medical.randomness import item_generator
 
 BUNDLES = Path(__file__).parents[1] / "bundles"
@@ -39,6 +40,7 @@ KNOBS: dict[str, Any] = {
     "keep": KEEP,
     "ratio": RATIO,
     "sigma": SIGMA,
+    "photons": None,
     "widths": [4, 8],
     "iterations": 1,
     "n_samples": 2,
@@ -117,18 +119,28 @@ def write_sinograms(
     views: int = VIEWS,
     sigma: float = SIGMA,
     seed: int = 0,
+    photons: float | None = None,
 ) -> Path:
-    """A slice file of CT: discs of tissue with smooth texture in air, and what a parallel beam sees of them."""
+    """A slice file of CT: discs of tissue with smooth texture in air, and what a parallel beam sees of them.
+
+    With `photons` these are counted, in place of noise of level sigma.
+    """
     scanner = CT(ParallelBeam(size, n_views=views))
     order = [split for split, n in splits.items() for _ in range(n)]
     images = disc(size) * (0.4 + 0.4 * smooth_images(len(order), size, seed)[:, :1])
     generators = [item_generator(seed, str(i), "noise") for i in range(len(order))]
-    sinograms = measure(scanner, images, sigma, generators)
+    sinograms, levels = measure(scanner, images, sigma, generators), torch.full((len(order),), sigma)
+    operator: dict[str, Any] = scanner.geometry.to_dict()
+    if photons is not None:
+        transmission = Transmission.of_field(photons, float(scanner.norm), size[0])
+        counts = transmission.sample(scanner.A(images), generators)
+        sinograms, levels, sigma = transmission.post_log(counts), transmission.noise_level(counts), float("nan")
+        operator[COUNTED] = transmission.to_dict()
     mask = torch.ones(views, dtype=torch.bool)
-    header = SliceHeader(sigma, mask, modality="CT", operator=scanner.geometry.to_dict())
+    header = SliceHeader(sigma, mask, modality="CT", operator=operator)
     with SliceWriter(path, header, size, with_image, shapes=Shapes.sinogram(size, scanner.geometry.shape)) as writer:
         for i, (split, x, y) in enumerate(zip(order, images, sinograms, strict=True)):
-            image, own = x if with_image else None, {"slice": i % 2, "data_range": 1.0}
+            image, own = x if with_image else None, {"slice": i % 2, "data_range": 1.0, "sigma": float(levels[i])}
             writer.append(SliceRecord(y, image, f"item{i}", f"{split}{i // 2}", split, 2000.0, -1000.0, **own))
     return path
 
@@ -260,6 +272,10 @@ class Parts:
         seed: int = 0,
         batch_size: int = 2,
         num_workers: int = 0,
+        schedule: str = "step",
+        warmup: int = 0,
+        planned: int = 4,
+        ema: float | None = None,
     ) -> None:
         from es_medical.data import read_header
         from es_medical.engine import operators, setup
@@ -279,7 +295,8 @@ class Parts:
         self.inferer = setup.build_inferer(method, self.split, 2, SIGMA, 0.5, self.group, False, 0)
         self.loss = build_loss(method, self.split, SIGMA, 0.5, 0.1)
         self.optimizer = setup.build_optimizer(self.network, lr)
-        self.scheduler = setup.build_scheduler(self.optimizer, milestones, 0.3)
+        self.scheduler = setup.build_scheduler(self.optimizer, milestones, 0.3, schedule, warmup, planned)
+        self.average = setup.build_average(self.network, ema)
         self.trainer: Any = self.make_trainer(Trainer, epochs, seed)
 
     def make_trainer(self, kind: type, epochs: int, seed: int) -> Any:
@@ -287,7 +304,7 @@ class Parts:
 
         loader = self.loader("train", self.loss.needs_image, shuffle=True)
         engines = (self.network, self.optimizer, self.loss, self.physics, SimpleInferer())
-        return kind("cpu", epochs, loader, *engines, seed=seed)
+        return kind("cpu", epochs, loader, *engines, seed=seed, scheduler=self.scheduler, average=self.average)
 
     def loader(self, split: str, with_image: bool = True, shuffle: bool = False, batch_size: int | None = None) -> Any:
         from es_medical.engine import setup

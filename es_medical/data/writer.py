@@ -75,7 +75,8 @@ class SliceWriter:
         shapes: of what is measured; None for k-space.
 
     Raises:
-        ValueError: the mask or matrix does not fit, a record does not fit the file, or no slice was written.
+        ValueError: the mask or matrix does not fit, sigma is negative or infinite, a record does not fit the file, or no slice
+            was written.
     """
 
     def __init__(
@@ -97,6 +98,8 @@ class SliceWriter:
         if tuple(header.mask.shape) not in self.shapes.masks:
             found = " x ".join(map(str, header.mask.shape))
             raise ValueError(f"mask of {found} entries does not fit measurements of shape {self.shapes.measurement}")
+        if math.isinf(header.sigma) or header.sigma < 0:
+            raise ValueError(f"noise level sigma {header.sigma:g}: expected a finite number, at least 0")
         matrix = () if header.matrix is None else tuple(header.matrix.shape)
         if matrix != self.shapes.matrix:
             raise ValueError(f"matrix of shape {matrix}: these measurements need {self.shapes.matrix or 'none'}")

@@ -18,6 +18,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from es_medical.data import read_header
 from es_medical.data.atomic import whole_or_not
 from es_medical.engine.distributed import gather, rank, unwrapped, wait, world_size
+from es_medical.engine.schedule import Schedule
 from es_medical.engine.trainer import Trainer
 from es_medical.inferers import Inferer
 from es_medical.networks import ReynoldsAveraging
@@ -99,6 +100,7 @@ class Checkpoints:
                 "architecture": architecture(unwrapped(self.network)),
                 "mask": self.physics.mask.cpu(),
                 "scanner": scanner(self.physics),
+                "average": None if trainer.average is None else trainer.average.state_dict(),
             }
             _write(state, self.folder / LAST)
 
@@ -118,7 +120,7 @@ class Checkpoints:
         return state
 
     def resume(self, state: dict[str, Any], trainer: Trainer, identity: Mapping[str, str] | None = None) -> None:
-        """Put the trainer, network, optimiser, scheduler and random numbers where `state` left them.
+        """Put the trainer, network, its average, optimiser, scheduler and random numbers where `state` left them.
 
         The numbers of the configuration hold from here on, changed or not: learning rate, milestones, weight decay, batch.
         With another key metric the choice of the best weights starts again.
@@ -142,23 +144,27 @@ class Checkpoints:
         _load(self.network, state["reconstructor"], self.folder)
         configured = trainer.optimizer.state_dict()["param_groups"]
         trainer.optimizer.load_state_dict({"state": state["optimizer"]["state"], "param_groups": configured})
-        self._replay_schedule(state["epoch"])
+        if trainer.average is not None and state.get("average"):  # without one it starts from the weights here
+            trainer.average.load_state_dict(state["average"])
+        trainer.state.epoch, trainer.state.iteration = state["epoch"], state["epoch"] * trainer.state.epoch_length
+        self._replay_schedule(trainer.state.epoch, trainer.state.iteration)
         self.key = state["key"]
         metric_before, metric_now = before.get("key_metric"), now.get("key_metric")
         if metric_before == metric_now:
             self.best_score, self.best_epoch = state["best"]
         else:
             logger.warning("key_metric was %s and is %s: the best weights are chosen anew", metric_before, metric_now)
-        trainer.state.epoch, trainer.state.iteration = state["epoch"], state["epoch"] * trainer.state.epoch_length
         set_random_states(state["random"][rank()], trainer.generator)
         self._announce(state, trainer)
 
-    def _replay_schedule(self, epochs: int) -> None:
-        """Bring the learning rate to where as many epochs of the configured schedule lead, bit by bit."""
+    def _replay_schedule(self, epochs: int, iteration: int) -> None:
+        """Bring the learning rate to where as many epochs of the configured schedule and its warm-up lead, bit by bit."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step", UserWarning)  # no step is skipped
             for _ in range(epochs):
                 self.scheduler.step()
+        if isinstance(self.scheduler, Schedule):
+            self.scheduler.warm_up(iteration)
 
     def _announce(self, state: dict[str, Any], trainer: Trainer) -> None:
         before, now = (one["param_groups"][0]["lr"] for one in (state["optimizer"], trainer.optimizer.state_dict()))
@@ -206,10 +212,10 @@ def load_weights(folder: str | Path, network: nn.Module, physics: Operator, infe
     _check_same("weights", folder, {"split_input": state["settings"]["split_input"]}, {"split_input": inferer.split_input})
     _load(network, state["reconstructor"], folder)
     for name, value in inferer.settings.items():
-        if value != state["settings"][name]:
+        before = state["settings"].get(name)  # older weights have no photons
+        if value != before:
             warnings.warn(
-                f"the weights in {folder} were trained with {name} {state['settings'][name]}, they are used with {value}: "
-                "expect a worse result",
+                f"the weights in {folder} were trained with {name} {before}, they are used with {value}: expect a worse result",
                 stacklevel=2,
             )
     if not torch.equal(state["mask"], physics.mask.cpu()):

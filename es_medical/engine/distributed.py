@@ -43,7 +43,7 @@ def world_size() -> int:
 
 def parallel(network: nn.Module, device: torch.device | str) -> nn.Module:
     """Wrap a network so that its gradients are averaged over the processes, when there are several."""
-    if not dist.is_initialized():
+    if not dist.is_initialized() or not any(True for _ in network.parameters()):  # nothing to average
         return network
     return DistributedDataParallel(network, device_ids=[device] if torch.device(device).type == "cuda" else None)
 

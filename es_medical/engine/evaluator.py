@@ -132,7 +132,7 @@ class Evaluator(MonaiEvaluator):
         network = unwrapped(self.network)
 
         def reconstruct(y: Tensor, physics: Operator) -> Tensor:
-            return self.inferer(network, y, physics, ids, measured.sigma).image
+            return self.inferer.image(network, y, physics, ids, measured.sigma)
 
         return equivariance(reconstruct, measured.y, measured.physics, self.equiv_group)  # type: ignore[arg-type]
 

@@ -9,6 +9,7 @@ from es_medical.data import SliceHeader, read_header
 from es_medical.groups import Rotations
 from es_medical.physics import MRI, CompressedSensing, Inpainting, MultiCoilProtocol, Operator
 from es_medical.physics.line_masks import line_counts
+from es_medical.physics.transmission import COUNTED, Transmission
 from es_medical.splits import KSPACE_UNITS, Split
 
 
@@ -44,6 +45,7 @@ def build_scanner(
     sigma: float | None,
     rotations: int = 1,
     device: torch.device | str = "cpu",
+    photons: float | None = None,
 ) -> Operator:
     """Make the CT scanner of a slice file, once it is what the configuration says.
 
@@ -53,6 +55,7 @@ def build_scanner(
         sigma: noise level that the file must have.
         rotations: number of angles, fractions of the view spacing, that the scanner can be turned by (see `Rotations`).
         device: where the operator works.
+        photons: on a ray through air, that the file must have been counted from; None takes any, also Gaussian noise.
 
     Raises:
         ValueError: the file holds no sinograms, or was made with other values.
@@ -64,10 +67,28 @@ def build_scanner(
     header = read_header(data_file)
     if header.modality != "CT" or not header.operator:
         raise ValueError(f"{data_file} holds {header.modality} data without a scanner's geometry: expected CT sinograms")
-    geometry = geometry_from_dict(header.operator)
+    geometry = geometry_from_dict({name: value for name, value in header.operator.items() if name != COUNTED})
+    if photons is not None:
+        read_transmission(data_file, photons)
     _check_made_with(data_file, {"views": geometry.shape[0], "sigma": header.sigma}, {"views": views, "sigma": sigma})
     scanner = CT(geometry, header.mask)
     return scanner.with_turns(Rotations(rotations).angles(geometry.spacing)).to(device)
+
+
+def read_transmission(data_file: str, photons: float) -> Transmission:
+    """Read how the photons of a slice file of CT were counted.
+
+    Raises:
+        ValueError: nothing was counted there, or another number of photons was sent.
+    """
+    counted = read_header(data_file).operator.get(COUNTED)
+    if counted is None:
+        raise ValueError(
+            f"{data_file} holds no photon counts: set photons to null, or make new measurements with "
+            f"`python -m data_prep ... --photons {photons:g}`"
+        )
+    _check_made_with(data_file, {"photons": counted["photons"]}, {"photons": photons})
+    return Transmission.from_dict(counted)
 
 
 def build_inpainting(

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from es_medical.data import file_digest
+from es_medical.engine.averaging import in_use
 from es_medical.engine.checkpoint import BEST, MODEL, Checkpoints
 from es_medical.engine.config import resolved_configuration, whole
 from es_medical.engine.distributed import rank, unwrapped
@@ -305,9 +306,10 @@ class Training(Evaluation):
         logger.info(line)
 
     def _validate(self, epoch: int, tracker: Tracker, shown: bool = True) -> str:
-        self.validator.run(epoch)
+        with in_use(self.trainer.average):
+            self.validator.run(epoch)
+            best = epoch > 0 and self.checkpoints.save_best(self.validator.score, epoch)
         metrics = self.validator.state.metrics
-        best = epoch > 0 and self.checkpoints.save_best(self.validator.score, epoch)
         means = {f"val/{name}": value for name, value in numbers(metrics).items() if name in SCORES}
         tracker.log_metrics(means, self.trainer.state.iteration)
         for i, case in enumerate(self.validator.cases if shown else ()):
@@ -327,7 +329,7 @@ def search_weight(score: Callable[[float], float]) -> dict[float, float]:
         Every weight that was tried, in that order, and its score.
 
     >>> [f"{weight:.3g}" for weight in search_weight(lambda weight: -abs(math.log10(weight) + 1.4))][-2:]
-    ['0.0316', '0.00316']
+    ['0.316', '0.0316']
     """
     scores = {weight: score(weight) for weight in DECADES}
     centre = best_weight(scores)

@@ -6,17 +6,20 @@ from typing import Any
 import torch
 from torch import nn
 from torch.optim import AdamW, Optimizer
-from torch.optim.lr_scheduler import MultiStepLR
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from es_medical import losses
 from es_medical.data import SliceDataset, cached, read_header
+from es_medical.engine.averaging import WeightAverage
+from es_medical.engine.config import whole
 from es_medical.engine.distributed import rank, world_size
 from es_medical.engine.methods import group_of, loss_group, method_of
+from es_medical.engine.operators import read_transmission
+from es_medical.engine.schedule import Schedule
 from es_medical.groups import Group
 from es_medical.groups.base import Transform
 from es_medical.inferers import Inferer
-from es_medical.losses import Loss, Untrained, attach_multiplier
+from es_medical.losses import Loss, PhotonSplitting, SeveralSplits, Untrained, attach_multiplier, build_weighting
 from es_medical.networks import Accelerated, ArtifactRemoval, MoDL, ReynoldsAveraging, learning_free, shift_unet, unet
 from es_medical.splits import Split
 
@@ -39,6 +42,9 @@ def build_loss(
     rotations: int = 1,
     equivariance_weight: float = 1.0,
     tau: float | None = None,
+    n_splits: float = 1,
+    photons: float | None = None,
+    log_domain: str = "pre",
 ) -> Loss:
     """Make the loss of a method for the slices of a file (see `es_medical.losses.build_loss`).
 
@@ -56,6 +62,10 @@ def build_loss(
         rotations: number of angles, fractions of the view spacing of a CT scanner, that es turns the operator by; 1 for none.
         equivariance_weight: weight of the equivariance term of ei.
         tau: step of the divergence in sure, unsure and ei.
+        n_splits: splits per item and step, for the splitting losses; each costs a network pass.
+        photons: that a CT file was counted from: the splitting losses then divide photons (`PhotonSplitting`) and need no
+            sigma; None for Gaussian noise.
+        log_domain: "pre" or "post": the residual of that loss.
 
     Raises:
         ValueError: an unknown method, or a knob out of range.
@@ -64,10 +74,16 @@ def build_loss(
         return Untrained()
     drawn = loss_group(method, group, rotations)
     noisy = read_header(data_file).sigma != 0
-    return losses.build_loss(
-        method, split, sigma, alpha, consistency_weight, sigma_factor, weighting, drawn, transform, noisy,
-        equivariance_weight, tau,
-    )  # fmt: skip
+    if photons is not None and method_of(method).split_input:
+        counted, weigh = read_transmission(data_file, photons), build_weighting(weighting)
+        loss: Loss = PhotonSplitting(split, counted, alpha, consistency_weight, drawn, log_domain, weigh)
+    else:
+        loss = losses.build_loss(
+            method, split, sigma, alpha, consistency_weight, sigma_factor, weighting, drawn, transform, noisy,
+            equivariance_weight, tau,
+        )  # fmt: skip
+    several = whole("n_splits", n_splits)
+    return SeveralSplits(loss, several) if several > 1 and method_of(method).split_input else loss
 
 
 def build_denoiser(method: str, channels: int, widths: Sequence[int]) -> nn.Module:
@@ -146,10 +162,16 @@ def build_inferer(
     whole_group: bool,
     seed: int,
     sigma_factor: float = 1.0,
+    photons: float | None = None,
+    data_file: str = "",
 ) -> Inferer:
-    """Make the inferer of a method: averages over splits where it was trained on them; whole measurements for the others."""
-    averaged = group_of(method, group)
-    return Inferer(split, n_samples, sigma, alpha, averaged, method_of(method).split_input, whole_group, seed, sigma_factor)
+    """Make the inferer of a method: averages over splits where it was trained on them; whole measurements for the others.
+
+    With `photons`, those of the CT sinograms in `data_file` are divided as in training, in place of noise that is added.
+    """
+    averaged, counted = group_of(method, group), None if photons is None else read_transmission(data_file, photons)
+    split_input = method_of(method).split_input
+    return Inferer(split, n_samples, sigma, alpha, averaged, split_input, whole_group, seed, sigma_factor, counted)
 
 
 def build_optimizer(network: nn.Module, lr: float, weight_decay: float = 1e-8) -> AdamW:
@@ -158,9 +180,36 @@ def build_optimizer(network: nn.Module, lr: float, weight_decay: float = 1e-8) -
     return AdamW(parameters, lr=float(lr), weight_decay=float(weight_decay), betas=(0.9, 0.999))
 
 
-def build_scheduler(optimizer: Optimizer, milestones: Sequence[int], factor: float) -> MultiStepLR:
-    """Make the paper's step scheduler: the learning rate times `factor` after each epoch of `milestones`."""
-    return MultiStepLR(optimizer, [int(epoch) for epoch in milestones], gamma=float(factor))
+def build_scheduler(
+    optimizer: Optimizer,
+    milestones: Sequence[int],
+    factor: float,
+    schedule: str = "step",
+    warmup: float = 0,
+    epochs: float = 1,
+    lr_end: float = 0.01,
+) -> Schedule:
+    """Make the schedule of the learning rate (see `es_medical.engine.schedule.Schedule`).
+
+    Args:
+        optimizer: whose learning rate it is.
+        milestones: epochs after each of which "step" multiplies it by `factor`, the paper's schedule.
+        factor: see there.
+        schedule: "step" or "cosine".
+        warmup: steps in which it rises linearly to what the schedule says.
+        epochs: number of epochs, for "cosine".
+        lr_end: fraction of the learning rate that "cosine" has in the last epoch.
+
+    Raises:
+        ValueError: an unknown schedule, or a number out of range.
+    """
+    steps = [int(epoch) for epoch in milestones]
+    return Schedule(optimizer, schedule, steps, float(factor), whole("epochs", epochs), float(lr_end), warmup)
+
+
+def build_average(network: nn.Module, decay: float | None) -> WeightAverage | None:
+    """Make the exponential moving average of a network's weights; None where there is no decay: the weights are used."""
+    return None if decay is None else WeightAverage(network, float(decay))
 
 
 def build_dataset(

@@ -10,10 +10,13 @@ from monai.engines import SupervisedTrainer
 from monai.inferers import Inferer
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
+from es_medical.engine.averaging import WeightAverage
 from es_medical.engine.config import whole
 from es_medical.engine.distributed import rank
+from es_medical.engine.schedule import Schedule
 from es_medical.engine.step import training_step
 from es_medical.losses import Loss
 from es_medical.physics import Operator
@@ -39,6 +42,9 @@ class Trainer(SupervisedTrainer):
         clip: largest norm of the gradient, None for no limit.
         seed: of the splits, noise and g; each process draws its own.
         check_interval: steps between two looks at the loss on a GPU.
+        scheduler: of the learning rate; a `Schedule` is told the number of every step, for its warm-up. Who runs the epochs
+            steps it at the end of each.
+        average: of the weights, updated after every step; None for none.
     """
 
     def __init__(
@@ -55,6 +61,8 @@ class Trainer(SupervisedTrainer):
         clip: float | None = 1.0,
         seed: int = 0,
         check_interval: int = 10,
+        scheduler: LRScheduler | None = None,
+        average: WeightAverage | None = None,
     ) -> None:
         if clip is not None and not clip > 0:
             raise ValueError(f"clip must be positive, or null for no limit, got {clip}")
@@ -70,6 +78,7 @@ class Trainer(SupervisedTrainer):
             decollate=False,
         )
         self.loss, self.physics, self.clip = loss_function, physics, clip
+        self.scheduler, self.average = scheduler, average
         self.generator = torch.Generator(self.state.device)
         self.generator.manual_seed(item_generator(seed, f"process {rank()}", "training").initial_seed())
         self.check_interval = 1 if self.state.device.type == "cpu" else check_interval
@@ -93,7 +102,12 @@ class Trainer(SupervisedTrainer):
         sigma = batchdata["sigma"].to(y, non_blocking=True)
         physics = self.physics.of(batchdata)
         reconstruct = partial(_reconstruct, self.inferer, self.network)
-        return training_step(self.loss, reconstruct, self.optimizer, y, physics, self.generator, x, self.clip, sigma)
+        if isinstance(self.scheduler, Schedule):
+            self.scheduler.warm_up(engine.state.iteration)
+        output = training_step(self.loss, reconstruct, self.optimizer, y, physics, self.generator, x, self.clip, sigma)
+        if self.average is not None:
+            self.average.update()
+        return output
 
     def _watch(self, engine: Engine) -> None:
         output: Any = engine.state.output

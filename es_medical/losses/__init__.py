@@ -2,12 +2,14 @@ from es_medical.losses.base import Loss, LossValue, Reconstructor, Weighting, me
 from es_medical.losses.build import METHODS, PASSES, build_loss
 from es_medical.losses.equivariant_imaging import EquivariantImaging
 from es_medical.losses.fidelity import MeasurementConsistency, Supervised, Untrained
-from es_medical.losses.splitting import EquivariantSplitting
+from es_medical.losses.photon import LOG_DOMAINS, PhotonSplitting
+from es_medical.losses.splitting import EquivariantSplitting, SeveralSplits
 from es_medical.losses.sure import Sure
 from es_medical.losses.unsure import Unsure, attach_multiplier, noise_level_of
 from es_medical.losses.weighting import WEIGHTINGS, RampWeighting, build_weighting
 
 __all__ = [
+    "LOG_DOMAINS",
     "METHODS",
     "PASSES",
     "WEIGHTINGS",
@@ -16,8 +18,10 @@ __all__ = [
     "Loss",
     "LossValue",
     "MeasurementConsistency",
+    "PhotonSplitting",
     "RampWeighting",
     "Reconstructor",
+    "SeveralSplits",
     "Supervised",
     "Sure",
     "Unsure",

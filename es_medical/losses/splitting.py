@@ -1,9 +1,10 @@
 """Equivariant splitting: learn to predict measurements that the network did not see."""
 
+import torch
 from torch import Tensor
 
 from es_medical.groups import Group, Rotations
-from es_medical.losses.base import LossValue, Reconstructor, Weighting, mean_square
+from es_medical.losses.base import Loss, LossValue, Reconstructor, Weighting, mean_square
 from es_medical.physics.base import Operator, noise_level, recorruption
 from es_medical.physics.virtual import draw_virtual
 from es_medical.splits import Split
@@ -77,3 +78,41 @@ class EquivariantSplitting:
         consistency = mean_square(prediction - (y - omega / self.alpha), m1, self.weighting)
         unseen = mean_square(prediction - y, m2, self.weighting)
         return LossValue(self.consistency_weight * consistency + unseen, {"consistency": consistency, "prediction": unseen})
+
+
+class SeveralSplits:
+    """Mean of a splitting loss over n draws for each item: of M1, of omega, of g in the loss and in the network.
+
+    Its gradient has the expectation of one draw's, and the part of its variance that comes from the draws divided by n; it
+    costs n network passes, and the memory of n.
+
+    Args:
+        loss: what is drawn anew in every call.
+        n: number of draws.
+
+    Raises:
+        ValueError: n is below 1.
+    """
+
+    def __init__(self, loss: Loss, n: int) -> None:
+        if n < 1:
+            raise ValueError(f"n_splits must be at least 1, got {n}")
+        self.loss, self.n, self.needs_image = loss, n, loss.needs_image
+
+    def __call__(
+        self,
+        reconstructor: Reconstructor,
+        y: Measurement,
+        physics: Operator,
+        generator: Generator | None = None,
+        x: Image | None = None,
+        sigma: PerItem | None = None,
+    ) -> LossValue:
+        """Return the mean of the loss of each item, and of its parts."""
+        values = [self.loss(reconstructor, y, physics, generator, x, sigma) for _ in range(self.n)]
+        parts = {name: _mean([value.parts[name] for value in values]) for name in values[0].parts}
+        return LossValue(_mean([value.total for value in values]), parts)
+
+
+def _mean(values: list[Tensor]) -> Tensor:
+    return torch.stack(values).mean(0)

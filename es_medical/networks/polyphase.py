@@ -15,20 +15,38 @@ Offset = Int[Tensor, "b 2"]
 SAME = 1e-6
 """Two images are the same when |x - x'| <= SAME |x|: the rounding of a few float32 operations."""
 
+TIE = 1e-3
+"""Components whose squared norms differ by less than this share of themselves may be told apart by their arrangement."""
+
 
 def strongest_component(x: Image) -> Offset:
     """Return of each item the place (a, b) of the polyphase component x[2i + a, 2j + b] with the largest Euclidean norm.
 
     A shift of x exchanges and shifts the components but keeps their norms, so it selects the same one (adaptive polyphase
-    sampling, Chaman and Dokmanic 2021, section 4.1). Norms are added up in float64: their order does not tell.
+    sampling, Chaman and Dokmanic 2021, section 4.1). Squared norms are added up in float64: their order does not tell.
+
+    Two alike objects at an odd distance make components of one norm that are no shifts of each other. So where squared norms
+    differ by less than `TIE` of themselves, how a component's energy is spread counts as well: the norm of its map of energy
+    after a cyclic filter that mixes all places (`_mixing`), which a shift does not change either.
 
     Args:
         x: feature maps (B, C, H, W), H and W even.
     """
     height, width = x.shape[-2:]
     energy = x.square().sum(1, dtype=torch.float64)  # (B, H, W)
-    place = energy.view(len(x), height // 2, 2, width // 2, 2).sum((1, 3)).flatten(1).argmax(1)
+    parts = energy.view(len(x), height // 2, 2, width // 2, 2).permute(0, 2, 4, 1, 3)  # (B, 2, 2, H/2, W/2)
+    varied = parts - parts.mean((-2, -1), keepdim=True)
+    spread = _mixing(height // 2, x.device) @ varied @ _mixing(width // 2, x.device).mT
+    strength = parts.sum((-2, -1)) + TIE * torch.linalg.vector_norm(spread, dim=(-2, -1))
+    place = strength.flatten(1).argmax(1)
     return torch.stack((place // 2, place % 2), 1)
+
+
+def _mixing(n: int, device: torch.device) -> Float[Tensor, "n n"]:
+    """Circulant matrix of a fixed irregular filter with norm at most 1, whose frequencies all count differently."""
+    places = torch.arange(n, device=device)
+    kernel = (43758.5453 * torch.sin(12.9898 * (places + 1).double())).frac().abs()  # a hash of the place, in [0, 1)
+    return (kernel / kernel.sum())[(places[:, None] - places) % n]
 
 
 def largest_of_blocks(x: Image) -> Float[Tensor, "b c half_h half_w"]:

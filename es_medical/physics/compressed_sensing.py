@@ -85,7 +85,7 @@ class CompressedSensing(Operator):
             inverse = torch.linalg.pinv(self.mask[..., None] * self.matrix.double(), rtol=rounding)  # (B or 1, n, m)
             return each(y.double(), inverse.mT).to(_precision(y, self.matrix)).view(-1, 1, *self.image_size)
         solve = restricted_inverse(self._gram.inverse, self.mask, self._n_removed)
-        return self.A_adjoint(solve(self.mask * y.double()).to(_precision(y, self.matrix)))
+        return self.A_adjoint(solve(self.mask * y.double())).to(_precision(y, self.matrix))
 
     def initial(self, y: Rows) -> Image:
         """Pseudo-inverse, where networks start."""
@@ -94,14 +94,16 @@ class CompressedSensing(Operator):
     def prox_l2(self, z: Image, y: Rows, gamma: float | Tensor) -> Image:
         """argmin_x gamma/2 |A x - y|^2 + 1/2 |x - z|^2, gamma a number or (B,); differentiable in z, y and gamma.
 
-        z + gamma A^T e with (I + gamma A A^T) e = y - A z on the measured rows (Woodbury's identity).
+        z + gamma A^T e with (I + gamma A A^T) e = y - A z on the measured rows (Woodbury's identity). With more rows than half
+        of the pixels they (nearly) depend on each other, and A^T e is a small rest of large numbers: then in float64.
         """
         self._check(z, (1, *self.image_size))
         self._check(y, self.grid)
-        start = z.flatten(1).to(_precision(z, y, self.matrix))
+        precision = _precision(z, y, self.matrix)
+        start = z.flatten(1).to(torch.float64 if 2 * len(self.matrix) > self.matrix.shape[1] else precision)
         step = gamma if isinstance(gamma, Tensor) else torch.full((), gamma, dtype=start.dtype, device=z.device)
         step = torch.as_tensor(per_item(step, start)).reshape(-1, 1)  # (B or 1, 1)
-        return _ProximalStep.apply(self, start, y.to(start), step).view(-1, 1, *self.image_size)
+        return _ProximalStep.apply(self, start, y.to(start), step).to(precision).view(-1, 1, *self.image_size)
 
     def masked(self, m: Mask) -> "CompressedSensing":
         """Return M1 A for a mask m of any shape that the constructor takes; the matrix is shared.

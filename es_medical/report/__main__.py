@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
@@ -157,4 +159,5 @@ def stop(error: Exception) -> NoReturn:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an ended command ends its runs
     app(prog_name="python -m es_medical.report")

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from queue import SimpleQueue
@@ -41,22 +41,30 @@ def run_jobs(jobs: Sequence[Job], parallel: int = 1, devices: Sequence[str] = ()
         jobs: in the order of their start.
         parallel: how many run at a time; they share the cores of the machine evenly.
         devices: numbers of the GPUs given (CUDA_VISIBLE_DEVICES), which the jobs take in turn; none for what the machine has.
+
+    An interruption ends the jobs that run and starts no other.
     """
     free: SimpleQueue[str | None] = SimpleQueue()
     for i in range(parallel):
         free.put(devices[i % len(devices)] if devices else None)
     threads = max(1, (os.cpu_count() or 1) // parallel)
+    running = set[subprocess.Popen[bytes]]()
 
     def work(job: Job) -> Finished:
         device = free.get()
         try:
-            return _run(job, _environment(threads, device))
+            return _run(job, _environment(threads, device), running)
         finally:
             free.put(device)
 
     with ThreadPoolExecutor(parallel) as pool:
-        for future in as_completed([pool.submit(work, job) for job in jobs]):
-            yield future.result()
+        try:
+            for future in as_completed([pool.submit(work, job) for job in jobs]):
+                yield future.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)  # the pool would start the others before it lets go
+            for process in list(running):
+                process.terminate()
 
 
 def last_lines(log: Path, n: int = 5) -> str:
@@ -66,14 +74,19 @@ def last_lines(log: Path, n: int = 5) -> str:
     return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-n:])
 
 
-def _run(job: Job, environment: Mapping[str, str], clock: Callable[[], float] = time.monotonic) -> Finished:
+def _run(job: Job, environment: Mapping[str, str], running: set[subprocess.Popen[bytes]]) -> Finished:
     job.log.parent.mkdir(parents=True, exist_ok=True)
-    start = clock()
-    with job.log.open("w", encoding="utf-8") as log:
-        status = subprocess.run(
-            job.command, cwd=job.folder, env=dict(environment), stdout=log, stderr=subprocess.STDOUT, check=False
-        ).returncode
-    return Finished(job, status, clock() - start)
+    start = time.monotonic()
+    with (
+        job.log.open("w", encoding="utf-8") as log,
+        subprocess.Popen(job.command, cwd=job.folder, env=environment, stdout=log, stderr=subprocess.STDOUT) as process,
+    ):
+        running.add(process)
+        try:
+            status = process.wait()
+        finally:
+            running.discard(process)
+    return Finished(job, status, time.monotonic() - start)
 
 
 def _environment(threads: int, device: str | None) -> dict[str, str]:

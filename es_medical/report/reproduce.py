@@ -1,5 +1,6 @@
 """Run what is missing of the paper's tables, one after another or some at a time; a second call goes on where one stopped."""
 
+import re
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -53,8 +54,11 @@ class Reproduction:
         return f"{self.scale}_{run.study.key}{level}"
 
     def folder(self, run: Planned) -> Path:
-        """Where the weights and the log of a run are."""
-        return self.work / self.scale / f"{run.name}-seed{self.seed}"
+        """Where the weights and the log of a run are; trainings of another length or with other knobs never go on from them."""
+        epochs = [f"{run.knobs['epochs']}epochs"] if "epochs" in run.knobs else []
+        own = [f"{name}{value}" for name, value in sorted(self.knobs.items())]
+        parts = [run.name, f"seed{self.seed}", *epochs, *own]
+        return self.work / self.scale / "-".join(re.sub(r"[^\w.]+", "_", part) if part in own else part for part in parts)
 
 
 def reproduce(todo: Sequence[Planned], how: Reproduction, dry_run: bool = False) -> bool:
@@ -83,7 +87,7 @@ def reproduce(todo: Sequence[Planned], how: Reproduction, dry_run: bool = False)
 
 
 def is_there(client: "MlflowClient", run: Planned, how: Reproduction) -> bool:
-    """Whether the store has a finished run of the same study, method, level and seed."""
+    """Whether the store has a finished run of the same study, method, level, seed, epochs and knobs given by hand."""
     experiment = client.get_experiment_by_name(how.experiment(run))
     if experiment is None:
         return False
@@ -96,7 +100,17 @@ def is_there(client: "MlflowClient", run: Planned, how: Reproduction) -> bool:
 def _same(found: "MlflowRun", run: Planned, how: Reproduction) -> bool:
     params = found.data.params
     same_level = run.ratio is None or number(params.get("ratio")) == run.ratio
+    wanted = {name: value for name, value in run.knobs.items() if name == "epochs"} | dict(how.knobs)
+    if any(_plain(params[name]) != _plain(value) for name, value in wanted.items() if name in params):
+        return False
     return same_level and params.get("seed", "0") == str(how.seed) and "test/heldout" in found.data.metrics
+
+
+def _plain(value: object) -> float | str:
+    """A knob as MLflow and the command line both write it: 1 and 1.0, [4,8] and [4, 8], true and True are the same."""
+    text = str(value).replace(" ", "")
+    plain = number(text)
+    return text.lower() if plain is None else plain
 
 
 def _job(run: Planned, how: Reproduction, parent: str) -> Job:

@@ -1,5 +1,7 @@
 """Slice files of photographs and digits: images with missing values, and products with a matrix that the file holds."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -43,6 +45,13 @@ def test_masks_and_matrices_of_another_shape_are_refused(tmp_path, kind):
     other = torch.rand(ROWS, 47) if matrix is not None else torch.rand(2, 2)
     with pytest.raises(ValueError, match=r"matrix of shape \(., .+\): these measurements need"):
         SliceWriter(tmp_path / "a.h5", header(mask, other), SIZE, shapes=shapes)
+
+
+@pytest.mark.parametrize("sigma", [float("inf"), -0.1])
+def test_noise_without_a_level_is_refused(tmp_path, sigma):
+    shapes, _, _, mask, matrix = KINDS["matrix"]
+    with pytest.raises(ValueError, match=f"sigma {sigma:g}: expected a finite number"):
+        SliceWriter(tmp_path / "a.h5", replace(header(mask, matrix), sigma=sigma), SIZE, shapes=shapes)
 
 
 def test_many_slices_of_a_matrix_stand_in_the_order_they_came(tmp_path):

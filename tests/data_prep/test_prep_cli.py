@@ -18,6 +18,14 @@ def test_wrong_option_is_refused(tmp_path, prep, wrong):
     assert wrong.split()[0] in result.stderr
 
 
+@pytest.mark.parametrize("command", ["div2k", "mnist", "fastmri", "demo natural", "demo digits"])
+def test_seeds_that_torch_would_cut_are_refused(tmp_path, prep, command):
+    source = [] if command.startswith("demo") else [tmp_path]
+    result = prep(*command.split(), *source, tmp_path / "out.h5", "--seed", str(2**32))
+    assert result.exit_code == 2
+    assert "--seed" in result.stderr
+
+
 def test_command_line_loads_nothing_heavy():
     code = "import sys, data_prep.__main__; sys.exit(bool({'torch', 'h5py', 'numpy', 'deepinv'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -62,6 +62,16 @@ def test_phantom_is_the_same_for_the_same_seed(tmp_path):
     ]
 
 
+def test_demo_of_photon_counts(tmp_path, prep, monkeypatch):
+    monkeypatch.setattr(demo_ct, "pycerr_folder", lambda: None)
+    result = prep("demo", "ct", tmp_path / "a.h5", "--size", 16, "--views", 6, "--photons", "1e4")
+    assert result.exit_code == 0, result.output
+    assert "6 views of 23 detector bins, parallel beam of unit norm, 10000 photons on a ray through air" in result.output
+    header = read_header(tmp_path / "a.h5")
+    assert header.operator["transmission"]["photons"] == header.configuration["photons"] == 1e4
+    assert np.isnan(header.sigma)
+
+
 def test_demo_images_are_seen_through_the_views_asked_for(tmp_path, prep, monkeypatch):
     monkeypatch.setattr(demo_ct, "pycerr_folder", lambda: None)
     prep("demo", "ct", tmp_path / "a.h5", "--size", 32, "--views", 7, "--without-image")

@@ -175,6 +175,11 @@ def test_another_file_beside_both_of_mnist_is_skipped(tmp_path, prep, official):
     assert not stored(tmp_path / "a.h5") & bytes_of(images(30, seed=5))
 
 
+def test_few_images_of_other_names_leave_one_for_test():
+    assert mnist.pool_counts(60, 20_000, 100) == (59, 1)
+    assert mnist.pool_counts(60, 20_000, 0) == (60, 0)
+
+
 def test_one_of_mnists_files_alone_serves_both(tmp_path, prep):
     put(tmp_path / "in" / f"{TRAIN}.gz", images(40, seed=1))
     prep("mnist", tmp_path / "in" / f"{TRAIN}.gz", tmp_path / "a.h5", "--train", 30, "--test", 10)

@@ -38,7 +38,9 @@ def test_one_subject_goes_to_training_whatever_its_volumes():
     assert split_subjects(["a"] * 30, 0, Shares()) == {"a": "train"}
 
 
-@pytest.mark.parametrize("shares", [Shares(0, 10), Shares(-1, 2), Shares(1, -1), Shares(val=30)])
+@pytest.mark.parametrize(
+    "shares", [Shares(0, 10), Shares(-1, 2), Shares(1, -1), Shares(val=30), Shares(float("nan")), Shares(1, float("inf"))]
+)
 def test_impossible_shares_are_refused(shares):
     with pytest.raises(PrepError, match="expected train > 0|no volume left for training"):
         split_subjects([f"s{i}" for i in range(20)], 0, shares)

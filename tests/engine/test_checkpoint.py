@@ -11,6 +11,7 @@ from tiny import Parts, names, write_slices
 
 from es_medical.data import read_header
 from es_medical.engine import checkpoint as checkpoint_module
+from es_medical.engine.averaging import in_use
 from es_medical.engine.checkpoint import (
     BEST,
     LAST,
@@ -70,6 +71,61 @@ def test_two_and_two_epochs_equal_four_bit_by_bit(data_file, tmp_path):
     assert same(straight.scheduler.state_dict(), resumed.scheduler.state_dict())
     assert torch.equal(straight.trainer.generator.get_state(), resumed.trainer.generator.get_state())
     assert (resumed.trainer.state.epoch, resumed.trainer.state.iteration) == (4, 8)
+
+
+SOONER = {"schedule": "cosine", "warmup": 5, "planned": 4, "ema": 0.9}
+
+
+def shown(parts):
+    """The weights that are scored and kept."""
+    with in_use(parts.average):
+        return {name: value.clone() for name, value in parts.network.state_dict().items()}
+
+
+def test_warm_up_cosine_and_average_are_resumed_bit_by_bit(data_file, tmp_path):
+    """Two steps an epoch: the stop is in the middle of the warm-up."""
+    straight, rates = train(data_file, tmp_path / "a", 4, **SOONER)
+    _, first = train(data_file, tmp_path / "b", 2, **SOONER)
+    resumed, second = train(data_file, tmp_path / "b", 4, resume=True, **SOONER)
+    assert first + second == rates
+    assert same(straight.network.state_dict(), resumed.network.state_dict())
+    assert same(straight.optimizer.state_dict(), resumed.optimizer.state_dict())
+    assert same(straight.scheduler.state_dict(), resumed.scheduler.state_dict())
+    assert same(shown(straight), shown(resumed))
+    assert not same(shown(straight), straight.network.state_dict())
+    states = [torch.load(tmp_path / name / LAST)["average"] for name in "ab"]
+    assert same(*states)
+
+
+def test_the_rate_is_known_when_a_warm_up_is_resumed(data_file, tmp_path, caplog):
+    train(data_file, tmp_path, 2, **SOONER)
+    with caplog.at_level(logging.INFO, "es_medical"):
+        parts = Parts(data_file, **SOONER)
+        checkpoints = parts.checkpoints(tmp_path)
+        checkpoints.resume(checkpoints.read_last(), parts.trainer)
+    (message,) = (record.message for record in caplog.records if "resumed" in record.message)
+    assert message.startswith("resumed after epoch 2, learning rate 0.00206")  # 0.01 x 4 / 5 x 0.2575
+    assert "it was" not in message
+
+
+@pytest.mark.parametrize("before", [None, 0.5])
+def test_average_may_begin_and_end_with_a_resumed_training(data_file, tmp_path, before):
+    """Begun, it is of the weights from there on; ended, the weights are used themselves."""
+    earlier, _ = train(data_file, tmp_path, 1, ema=before)
+    parts = Parts(data_file, seed=3, ema=0.5 if before is None else None)
+    checkpoints = parts.checkpoints(tmp_path)
+    checkpoints.resume(checkpoints.read_last(), parts.trainer)
+    assert same(shown(parts), earlier.network.state_dict())
+
+
+def test_best_weights_and_the_exported_denoiser_are_the_average(data_file, tmp_path):
+    parts, _ = train(data_file, tmp_path, 2, ema=0.9)
+    with in_use(parts.average):
+        parts.checkpoints(tmp_path).save_best(1.0, 2)
+        denoiser = {name: value.clone() for name, value in parts.denoiser.state_dict().items()}
+    assert same(torch.load(tmp_path / BEST)["reconstructor"], shown(parts))
+    assert same(dict(torch.load(tmp_path / MODEL)), denoiser)
+    assert not same(torch.load(tmp_path / BEST)["reconstructor"], torch.load(tmp_path / LAST)["reconstructor"])
 
 
 def test_a_comparison_that_cannot_fail_is_none(data_file, tmp_path):

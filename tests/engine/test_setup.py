@@ -88,6 +88,17 @@ def test_learning_rate_falls_after_its_milestones():
     assert rates == [1.0, 0.5, 0.5, 0.25]
 
 
+def test_cosine_schedule_ends_at_its_fraction_of_the_learning_rate():
+    optimizer = setup.build_optimizer(torch.nn.Linear(1, 1), 1.0)
+    scheduler = setup.build_scheduler(optimizer, [1], 0.5, "cosine", 0, 3.0, "0.1")
+    rates = []
+    for _ in range(3):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    assert rates == pytest.approx([1.0, 0.55, 0.1])
+
+
 def test_cpu_runs_the_plain_network_and_knobs_wrap_it():
     plain = setup.build_reconstructor(unet(2, (4, 8)), D4(), "cpu", 2)
     assert isinstance(plain, ReynoldsAveraging)
@@ -109,6 +120,14 @@ def test_methods_that_are_not_equivariant_have_no_average():
         network = setup.build_reconstructor(torch.nn.Identity(), D4(), "cpu", 1, method=method)
         assert isinstance(network, ReynoldsAveraging) == ("neq" not in method and method != "splitting")
         assert hasattr(network, "noise_multiplier") == (method == "unsure")
+
+
+def test_only_splitting_methods_take_several_splits(data_file):
+    split, turned = operators.build_split(data_file, "lines", 0.8, True), FineRotations()
+    losses = {method: setup.build_loss(method, data_file, split, D4(), turned, n_splits=3) for method in METHODS}
+    assert {method for method, loss in losses.items() if getattr(loss, "n", 1) == 3} == {"es", "es_neq", "splitting"}
+    with pytest.raises(ValueError, match="n_splits must be a whole number"):
+        setup.build_loss("es", data_file, split, D4(), turned, n_splits=0)
 
 
 def test_only_es_neq_draws_g_in_its_loss(data_file):

@@ -159,3 +159,27 @@ def test_clip_must_be_positive(data_file, clip):
 def test_epochs_are_whole(data_file):
     with pytest.raises(ValueError, match=r"epochs must be a whole number, at least 1, got 2\.5"):
         trainer_module.Trainer("cpu", 2.5, None, None, None, None, None, None)
+
+
+def test_average_and_warm_up_follow_every_step(data_file):
+    parts = Parts(data_file, ema=0.5, warmup=3, milestones=())
+    seen, rates = [], []
+
+    def look():
+        seen.append(weights(parts).double())
+        rates.append(parts.optimizer.param_groups[0]["lr"])
+
+    parts.trainer.add_event_handler(Events.ITERATION_COMPLETED, look)
+    parts.trainer.run()
+    assert rates == pytest.approx([0.01 / 3, 0.02 / 3, 0.01, 0.01])
+    expected = seen[0]
+    for k, value in enumerate(seen[1:], 1):
+        expected = expected + (1 - min(0.5, k / (k + 9))) * (value - expected)
+    assert torch.equal(weights(parts).double(), seen[-1])
+    with parts.average.applied():
+        torch.testing.assert_close(weights(parts).double(), expected, rtol=1e-5, atol=1e-7)
+    assert parts.average.steps == 4
+
+
+def test_average_does_not_change_the_training(data_file):
+    assert torch.equal(weights(trained(data_file)), weights(trained(data_file, ema=0.9)))

@@ -3,7 +3,7 @@ import torch
 from helpers import line_mri, randn, rng, virtual_batch, within
 
 from es_medical.groups import D4
-from es_medical.losses import EquivariantSplitting, mean_square
+from es_medical.losses import EquivariantSplitting, SeveralSplits, mean_square
 from es_medical.networks import MoDL, ReynoldsAveraging, unet
 from es_medical.physics import MRI, VirtualPhysics, measure
 from es_medical.randomness import item_generator
@@ -268,3 +268,50 @@ def test_noise_level_of_the_data_is_used_where_the_loss_has_none():
     assert torch.equal(value(EquivariantSplitting(Split(), 0.3), sigma=sigma), value(EquivariantSplitting(Split(), 0.3)))
     with pytest.raises(ValueError, match="no noise level: give sigma here, or data that says its own"):
         value(EquivariantSplitting(Split(), None))
+
+
+def test_several_splits_are_the_mean_of_as_many_draws_from_one_generator():
+    physics = line_mri((8, 8))
+    y = measure(physics, randn(3, 2, 8, 8), SIGMA, rng())
+    loss, once, several = EquivariantSplitting(Split(), SIGMA, ALPHA, 0.3), rng(5), rng(5)
+    draws = [loss(nonlinear, y, physics, once) for _ in range(4)]
+    value = SeveralSplits(loss, 4)(nonlinear, y, physics, several)
+    torch.testing.assert_close(value.total, torch.stack([draw.total for draw in draws]).mean(0))
+    for name in draws[0].parts:
+        torch.testing.assert_close(value.parts[name], torch.stack([draw.parts[name] for draw in draws]).mean(0))
+    assert torch.equal(torch.rand(3, generator=once), torch.rand(3, generator=several))
+    assert not torch.equal(draws[0].total, draws[1].total)
+
+
+def test_several_splits_take_the_noise_level_of_each_item_and_a_pass_each():
+    physics, passes = line_mri((8, 8)), []
+
+    def counted(y, physics, generator=None):
+        passes.append(len(y))
+        return nonlinear(y, physics, generator)
+
+    y, levels = physics.A(randn(2, 2, 8, 8)), torch.tensor([0.0, 5.0])
+    value = SeveralSplits(EquivariantSplitting(Split(), None), 3)(counted, y, physics, rng(), sigma=levels)
+    assert passes == [2, 2, 2]
+    assert value.total[1] > 5 * value.total[0]
+
+
+def test_gradient_of_several_splits_spreads_less():
+    """The variance of n independent draws' mean is that of one over n."""
+    physics = line_mri((8, 8))
+    y, gain = measure(physics, randn(1, 2, 8, 8), SIGMA, rng()), torch.tensor(0.7, requires_grad=True)
+
+    def scaled(y, physics, generator=None):
+        return gain * nonlinear(y, physics)
+
+    def variance(loss):
+        gradients = [torch.autograd.grad(loss(scaled, y, physics, rng(seed)).total.sum(), gain)[0] for seed in range(400)]
+        return torch.stack(gradients).var()
+
+    loss = EquivariantSplitting(Split(), SIGMA, ALPHA)
+    assert 0.18 < variance(SeveralSplits(loss, 4)) / variance(loss) < 0.33  # s.e. of the quarter: 0.025
+
+
+def test_no_split_at_all_is_refused():
+    with pytest.raises(ValueError, match="n_splits must be at least 1, got 0"):
+        SeveralSplits(EquivariantSplitting(Split()), 0)

@@ -162,10 +162,10 @@ def test_tikhonov_of_few_iterations_is_told_once(caplog, monkeypatch):
 def test_tv_meets_the_conditions_of_a_minimum(name):
     """|q_i| <= 1, <q, D x> = TV(x), and A^T (A x - y) + w D^T q = 0: what holds of a minimum alone."""
     physics, _, y = case(name)
-    x, q, _ = total_variation(y, physics, WEIGHT, tolerance=1e-4, max_iter=20000)
+    x, q, _ = total_variation(y, physics, WEIGHT, tolerance=1e-3, max_iter=20000)
     assert q.square().sum((0, 2)).max() <= 1 + 1e-12
     slope = physics.A_adjoint(physics.A(x) - y) + WEIGHT * differences_adjoint(q)
-    assert slope.flatten(1).norm(dim=1).max() <= 1e-4 * physics.A_adjoint(y).norm()
+    assert slope.flatten(1).norm(dim=1).max() <= 1e-3 * physics.A_adjoint(y).norm()
     paired = (q * differences(x)).transpose(0, 1).flatten(1).sum(1)
     torch.testing.assert_close(paired, variation(x), rtol=1e-3, atol=1e-6)
 
@@ -173,13 +173,13 @@ def test_tv_meets_the_conditions_of_a_minimum(name):
 @each_operator
 def test_objective_of_tv_is_least_among_neighbours_and_within_its_bound(name):
     physics, truth, y = case(name)
-    exact = total_variation(y, physics, WEIGHT, tolerance=1e-6, max_iter=20000).image
+    exact = total_variation(y, physics, WEIGHT, tolerance=1e-4, max_iter=20000).image
     x, _, bound = total_variation(y, physics, WEIGHT)
     least, found = objective(exact, y, physics), objective(x, y, physics)
     assert ((found - least) / found <= bound + 1e-9).all()
-    assert ((found - least) / found <= 2e-3).all()  # far below the tolerance of 0.02
+    assert ((found - least) / found <= 5e-3).all()  # far below the tolerance of 0.02
     for other in (truth, physics.initial(y), x + 0.1 * randn(*x.shape, seed=5, dtype=x.dtype), 0 * x):
-        assert (objective(other, y, physics) >= least * (1 - 1e-7)).all()
+        assert (objective(other, y, physics) >= least * (1 - 1e-4)).all()
 
 
 def test_tv_of_a_denoising_is_that_of_deepinv():

@@ -109,6 +109,15 @@ def test_smooth_images_and_lone_pixels():
         assert gap(network, x) < 1e-5
 
 
+@pytest.mark.parametrize("places", [[(0, 0), (0, 7)], [(2, 1), (9, 6)], [(0, 0), (0, 5), (8, 0), (8, 5)], [(1, 1), (8, 1)]])
+@pytest.mark.parametrize("seed", range(3))
+def test_alike_objects_at_an_odd_distance_are_no_exception(places, seed):  # components of one norm that are no shifts
+    x = torch.full((1, 2, 16, 16), 0.25)
+    for row, column in places:
+        x[:, :, row, column] = 1.0
+    assert gap(lively((4, 6, 8), seed=seed), x) < 1e-5
+
+
 def test_scale_of_the_image_does_not_matter_without_biases():
     network, x = lively((4, 6, 8)), randn(1, 2, 8, 8)
     for name, parameter in network.named_parameters():

@@ -154,6 +154,16 @@ def test_prox_of_square_and_tall_matrices_equals_the_dense_solution(m):
         assert_prox_equals_dense(physics, 3, 30.0)
 
 
+@pytest.mark.parametrize("m", [N, N + 5, 3 * N])
+@pytest.mark.parametrize("gamma", [1e-6, 1.0, 1e6, torch.tensor([1e-6, 1.0, 1e6])], ids=str)
+def test_large_steps_of_square_and_tall_matrices_do_not_lose_float32(m, gamma):
+    z, y = randn(3, 1, *SIZE), randn(3, m, seed=1)
+    for physics in (sensing(m), sensing(m).masked(random_mask(3, m))):
+        expected, found = physics.prox_l2(z.double(), y.double(), gamma), physics.prox_l2(z, y, gamma)
+        assert found.dtype == torch.float32
+        assert (found.double() - expected).abs().max() <= 1e-6 * expected.abs().max()
+
+
 def test_prox_with_equal_rows_equals_the_dense_solution():
     matrix = gaussian_matrix(M, N, 0)
     matrix[1], matrix[2] = matrix[0], 0

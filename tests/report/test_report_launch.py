@@ -1,6 +1,7 @@
 """Jobs as processes: all end, failures are told with their log, GPUs are taken in turn."""
 
 import sys
+import time
 
 import pytest
 
@@ -43,3 +44,16 @@ def test_cores_are_shared(tmp_path, monkeypatch):
 def test_jobs_run_in_their_folder(tmp_path):
     list(run_jobs([job(tmp_path, "a", "open('made.txt', 'w').close()")]))
     assert (tmp_path / "made.txt").is_file()
+
+
+def test_an_interruption_ends_the_running_job_and_starts_no_other(tmp_path):
+    long = "import pathlib, sys, time; pathlib.Path(sys.argv[0] + 'late').touch(); time.sleep(60)"
+    jobs = [job(tmp_path, "first", "pass"), job(tmp_path, "second", long), job(tmp_path, "third", long)]
+    start, runs = time.monotonic(), run_jobs(jobs)
+    assert next(runs).job.name == "first"
+    while not (tmp_path / "-clate").exists():
+        time.sleep(0.01)
+    with pytest.raises(KeyboardInterrupt):
+        runs.throw(KeyboardInterrupt)
+    assert time.monotonic() - start < 30
+    assert not (tmp_path / "third.txt").exists()

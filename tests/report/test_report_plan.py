@@ -53,7 +53,8 @@ def test_missing_bundles_are_told(tmp_path):
 
 def test_demo_gives_methods_the_time_of_their_passes():
     """Noiseless EI takes two passes, with noise three; supervised and es one."""
-    epochs = {run.name: run.knobs["epochs"] for run in plan("demo", ["inpainting", "mri_x8"], ["es", "ei", "supervised"], BUNDLES)}
+    planned = plan("demo", ["inpainting", "mri_x8"], ["es", "ei", "supervised"], BUNDLES)
+    epochs = {run.name: run.knobs["epochs"] for run in planned}
     assert epochs["inpainting-es"] == epochs["inpainting-supervised"] == 2 * epochs["inpainting-ei"]
     assert epochs["mri_x8-es"] == epochs["mri_x8-supervised"] == 3 * epochs["mri_x8-ei"]
 

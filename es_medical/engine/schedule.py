@@ -1,0 +1,77 @@
+"""The learning rate of every step: a schedule over the epochs, times a linear warm-up over the first steps."""
+
+import math
+from collections.abc import Sequence
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+SCHEDULES = ("step", "cosine")
+
+
+class Schedule(LRScheduler):
+    """Learning rate lr r(e) w(k) of step k, counted from 1 over the whole training, in epoch e, counted from 0 to E - 1.
+
+    "step":    r(e) = factor^(number of milestones <= e), the paper's.
+    "cosine":  r(e) = end + (1 - end) (1 + cos(pi e / (E - 1))) / 2: from 1 to `end`, which the last epoch has.
+    warm-up:   w(k) = min(1, k / warmup).
+
+    It depends on e and k alone, not on what was stepped before: whoever resumes at them goes on bit by bit. `step` is called at
+    the end of each epoch, `warm_up` at the start of each step.
+
+    Args:
+        optimizer: whose learning rates, as they are now, are lr.
+        kind: "step" or "cosine".
+        milestones: epochs at which "step" multiplies by `factor`.
+        factor: see there.
+        epochs: E, for "cosine".
+        end: fraction of lr in the last epoch, for "cosine".
+        warmup: steps of warm-up, 0 for none.
+
+    Raises:
+        ValueError: an unknown kind, or a number out of range.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        kind: str = "step",
+        milestones: Sequence[int] = (),
+        factor: float = 1.0,
+        epochs: int = 1,
+        end: float = 0.01,
+        warmup: float = 0,
+    ) -> None:
+        if kind not in SCHEDULES:
+            raise ValueError(f"schedule must be one of {', '.join(SCHEDULES)}, got {kind!r}")
+        if not 0 <= end <= 1:
+            raise ValueError(f"the cosine schedule ends at a fraction of lr from 0 to 1, got {end}")
+        if warmup < 0 or warmup != int(warmup):
+            raise ValueError(f"warmup must be a whole number of steps, 0 for none, got {warmup}")
+        self.kind, self.milestones, self.factor = kind, list(milestones), factor
+        self.epochs, self.end, self.warmup = epochs, end, int(warmup)
+        self.iteration = self.warmup  # full rate until `warm_up` is called: who never does trains without it
+        super().__init__(optimizer)
+
+    def get_lr(self) -> list[float]:  # type: ignore[override]  # never tensors here
+        """Return the learning rate of every parameter group now."""
+        return [self._epoch_rate(float(lr)) * self._ramp() for lr in self.base_lrs]
+
+    def warm_up(self, iteration: int) -> None:
+        """Set the learning rate of a step, by its number over the whole training, from 1."""
+        self.iteration = iteration
+        self._last_lr = [*self.get_lr()]
+        for group, lr in zip(self.optimizer.param_groups, self._last_lr, strict=True):
+            group["lr"] = lr
+
+    def _epoch_rate(self, lr: float) -> float:
+        """Return lr r(e); milestones multiply one after another, as torch's MultiStepLR rounds."""
+        if self.kind == "cosine":
+            done = min(self.last_epoch / max(self.epochs - 1, 1), 1.0)
+            return lr * (self.end + (1 - self.end) * (1 + math.cos(math.pi * done)) / 2)
+        for milestone in self.milestones:
+            lr = lr * self.factor if milestone <= self.last_epoch else lr
+        return lr
+
+    def _ramp(self) -> float:
+        return min(1.0, self.iteration / self.warmup) if self.warmup else 1.0

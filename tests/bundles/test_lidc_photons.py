@@ -1,0 +1,134 @@
+"""The bundle lidc_ct on photon counts: its overlay, the loss and inferer that divide photons, and what the file must be."""
+
+import math
+
+import h5py
+import pytest
+import torch
+from monai.bundle import ConfigParser
+from processes import runs
+from tiny import BUNDLES, causes, execute, workflow, write_sinograms
+
+from data_prep import lidc
+from es_medical.engine import operators, setup
+from es_medical.groups import D4
+from es_medical.inferers import Inferer
+from es_medical.losses import METHODS, PhotonSplitting, SeveralSplits
+from es_medical.physics.noise import target_share
+from es_medical.randomness import item_generator
+from es_medical.splits import Split
+
+BUNDLE, PHOTONS = "lidc_ct", 2e4
+COUNTED = {"photons": PHOTONS, "sigma": None}
+
+
+@pytest.fixture(scope="module")
+def data_file(tmp_path_factory):
+    return write_sinograms(tmp_path_factory.mktemp("photons") / "slices.h5", photons=PHOTONS)
+
+
+def train(folder, source, uri, *overlays, **knobs):
+    return execute(workflow(["train.yaml", "photons.yaml", *overlays], folder, source, uri, BUNDLE, **(COUNTED | knobs)))
+
+
+def reconstruct(folder, source, **knobs):
+    files = ["inference.json", "photons.yaml"]
+    execute(workflow(files, folder, source, "", BUNDLE, dicom=False, experiment="none", **(COUNTED | knobs)))
+    with h5py.File(folder / "eval" / "reconstructions.h5") as file:
+        return torch.from_numpy(file["reconstruction"][()])
+
+
+@pytest.mark.parametrize(("method", "domain"), [("es", "pre"), ("es", "post"), ("es_neq", "post"), ("supervised", "post")])
+def test_photons_train_and_reconstruct(tmp_path, data_file, workflow_uri, client, method, domain):
+    folder = tmp_path / f"photons-{method}-{domain}"
+    train(folder, data_file, workflow_uri, method=method, log_domain=domain, epochs=1)
+    (run,) = runs(client, folder.name)
+    assert run.info.status == "FINISHED"
+    assert all(math.isfinite(run.data.metrics[name]) for name in ("train/loss", "test/psnr", "test/heldout"))
+    assert (run.data.params["photons"], run.data.params["log_domain"]) == (str(PHOTONS), domain)
+    found = reconstruct(folder, data_file, method=method)
+    with h5py.File(data_file) as file:
+        truth = torch.from_numpy(file["image"][()])
+    assert ((found - truth).square().sum((1, 2, 3)) < 0.3 * truth.square().sum((1, 2, 3))).all()
+
+
+def test_weights_trained_on_photons_are_warned_of_where_noise_is_added_instead(tmp_path, data_file, workflow_uri):
+    train(tmp_path, data_file, workflow_uri, epochs=1)
+    with pytest.warns(UserWarning, match=r"were trained with photons 20000\.0, they are used with None"):
+        reconstruct(tmp_path, data_file, photons=None)
+
+
+@pytest.mark.parametrize("photons", [None, PHOTONS])
+@pytest.mark.parametrize("method", METHODS)
+def test_splitting_losses_divide_photons_where_they_are_counted(data_file, method, photons):
+    loss = setup.build_loss(method, str(data_file), Split("views"), D4(), D4(), photons=photons)
+    divides = photons is not None and method in ("es", "es_neq", "splitting")
+    assert isinstance(loss, PhotonSplitting) == divides
+    if divides:
+        assert loss.transmission == operators.read_transmission(str(data_file), PHOTONS)
+        assert isinstance(loss.group, D4) == (method == "es_neq")
+
+
+def test_knobs_reach_the_loss(data_file):
+    loss = setup.build_loss(
+        "es", str(data_file), Split("views"), D4(), D4(), alpha=1.0, consistency_weight=0.3, n_splits=2, photons=PHOTONS,
+        log_domain="post", rotations=3,
+    )  # fmt: skip
+    assert isinstance(loss, SeveralSplits)
+    assert (loss.loss.alpha, loss.loss.share, loss.loss.consistency_weight, loss.loss.log_domain) == (1.0, 0.5, 0.3, "post")
+    assert loss.loss.group is not None
+    with pytest.raises(ValueError, match="use weighting none"):
+        setup.build_loss("es", str(data_file), Split("views"), D4(), D4(), photons=PHOTONS, log_domain="post", weighting="ramp")
+
+
+class Recorder(torch.nn.Module):
+    """A reconstructor that keeps what it was given and returns air."""
+
+    def __init__(self):
+        super().__init__()
+        self.inputs = []
+
+    def forward(self, y, physics, generator=None, g=None):
+        self.inputs.append((y, physics.mask))
+        return torch.zeros(len(y), 1, *physics.image_size)
+
+
+def test_inferer_divides_photons_as_the_loss_does(data_file):
+    """Whole thinned photons on M1, other ones in every sample, and nothing on M2; sigma is not asked for."""
+    physics = operators.build_scanner(str(data_file), None, None, photons=PHOTONS)
+    scan, share, network = operators.read_transmission(str(data_file), PHOTONS), target_share(0.5), Recorder()
+    with h5py.File(data_file) as file:
+        y = torch.from_numpy(file["measurement"][()])[:2]
+    split = Split("views", 0.5)
+    Inferer(split, 3, None, 0.5, transmission=scan)(network, y, physics, ["a", "b"])
+    inputs = []
+    for seen, mask in network.inputs:
+        inside = mask.expand_as(seen) == 1
+        assert (seen[~inside] == 0).all()
+        photons = (1 - share) * PHOTONS * scan.transmitted(seen[inside].double())
+        whole = photons.round().clamp(min=0.5)
+        torch.testing.assert_close(photons, torch.where(photons < 0.75, 0.5, whole), rtol=1e-5, atol=2e-2)
+        ratio = photons.sum() / scan.counts(y)[inside].sum()
+        assert float(ratio) == pytest.approx(1 - share, abs=0.01)
+        inputs.append(seen)
+    assert not torch.equal(inputs[0], inputs[1])
+    generators = [item_generator(0, one, "inference") for one in ("a", "b")]
+    m1 = split(physics, 2, generators)
+    assert torch.equal(inputs[0], m1 * scan.recorrupt(y, 0.5, generators).input)  # as in training: split, then photons
+
+
+def test_overlay_is_what_the_command_makes(tmp_path):
+    overlay = ConfigParser.load_config_file(str(BUNDLES / BUNDLE / "configs" / "photons.yaml"))
+    options = lidc.Options(photons=overlay["photons"])
+    assert overlay["sigma"] is None
+    assert options.noise == "10000 photons on a ray through air"
+
+
+def test_photons_of_the_overlay_are_asked_of_the_file(tmp_path, data_file):
+    """The overlay's own 10,000, where 20,000 were sent; and a file of Gaussian noise."""
+    gaussian = write_sinograms(tmp_path / "gaussian.h5")
+    for source, message in ((data_file, "was made with photons 20000"), (gaussian, "holds no photon counts")):
+        one = workflow(["train.yaml", "photons.yaml"], tmp_path, source, "sqlite:///n.db", BUNDLE, without=("photons", "sigma"))
+        with pytest.raises(RuntimeError) as caught:
+            execute(one)
+        assert message in causes(caught.value)
