@@ -6,12 +6,13 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated, Literal
 
 import typer
 
 from data_prep import commands_digits, commands_images
 from data_prep.manifest import MAX_SEED
+from data_prep.options import Out, Overwrite, Salt, WithoutImage, Workers, end, told
 
 app = typer.Typer(
     help="Turns raw images into one HDF5 file of slices for training and evaluation.",
@@ -47,8 +48,6 @@ Normalise = Annotated[
     Literal["slice", "volume"],
     typer.Option(help="Min-max range that becomes [0, 1]; the paper normalises each slice. The scale is stored."),
 ]
-WithoutImage = Annotated[bool, typer.Option("--without-image", help="Store no ground truth, as for users who have none.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Make it anew even if up to date, and replace any file.")]
 Views = Annotated[int, typer.Option(help="Views of the scanner, evenly spaced over 180 degrees.", min=1)]
 SinogramSigma = Annotated[
     float, typer.Option(help="Noise on a sample of the sinogram, for images in [0, 1] and an operator of norm 1.", min=0)
@@ -61,20 +60,6 @@ Photons = Annotated[
         min=1,
     ),
 ]
-Workers = Annotated[
-    int | None,
-    typer.Option(help="Threads that read and transform.", min=1, show_default="as many as there are cores, 8 at most"),
-]
-Salt = Annotated[
-    str | None,
-    typer.Option(
-        help="Secret behind the hashed ids; never stored. The default can be derived by anyone from the seed, so give "
-        "one where patient numbers could be guessed; give the same again for the same ids.",
-        envvar="ES_MEDICAL_SALT",
-        show_default="from the seed",
-    ),
-]
-Out = Annotated[Path, typer.Argument(help="File to write (.h5 or .hdf5); a folder, or a name without suffix, gets one.")]
 
 
 @app.callback()
@@ -176,7 +161,7 @@ def fastmri(
         slices, acceleration, center_fraction, sigma, seed, train, test, val, size, coils, target, normalise or "slice",
         not without_image, mask_seed, measurements, added_noise, virtual_coils, whiten, native_width,
     )  # fmt: skip
-    try:
+    with told():
         options = options if mask_from is None else options.with_mask_of(mask_from)
         options.check(normalise)
         path = output_path(out, "fastmri.h5")
@@ -184,10 +169,7 @@ def fastmri(
         with worker_pool(threads) as pool:
             job = command.Job(src, path, options, salt or default_salt(seed), threads, pool, Console())
             succeeded = command.run(job, dry_run, overwrite)
-    except (ValueError, OSError) as error:
-        _stop(error)
-    if not succeeded:
-        raise typer.Exit(1)
+    end(succeeded)
 
 
 @app.command()
@@ -248,7 +230,7 @@ def lidc(
     from data_prep.manifest import default_salt, output_path
     from data_prep.workers import worker_pool
 
-    try:
+    with told():
         options = command.Options(
             slices, series, size, views, sigma, seed, train, test, val, intercept, not without_image, photons
         )
@@ -257,10 +239,7 @@ def lidc(
         with worker_pool(threads) as pool:
             job = command.Job(src, path, options, salt or default_salt(seed), threads, pool, Console())
             succeeded = command.run(job, dry_run, overwrite)
-    except (ValueError, OSError) as error:
-        _stop(error)
-    if not succeeded:
-        raise typer.Exit(1)
+    end(succeeded)
 
 
 @demo_app.command("mri")
@@ -292,10 +271,8 @@ def demo_mri(
     options = demo.Options(
         size, acceleration, center_fraction, sigma, seed, val, test, gap, normalise, not without_image, mask_seed
     )
-    try:
+    with told():
         demo.run(output_path(out, "demo_mri.h5"), options, overwrite, Console())
-    except (ValueError, OSError) as error:
-        _stop(error)
 
 
 @demo_app.command("kspace")
@@ -321,10 +298,8 @@ def demo_kspace(
 
     from data_prep import demo_kspace as command
 
-    try:
+    with told():
         command.run(out, command.Options(size, coils, sigma, volumes, slices, gap, seed), overwrite, Console())
-    except (ValueError, OSError) as error:
-        _stop(error)
 
 
 @demo_app.command("ct")
@@ -353,17 +328,9 @@ def demo_ct(
     from data_prep.manifest import output_path
 
     options = command.Options(size, views, sigma, seed, source, not without_image, photons)
-    try:
+    with told():
         succeeded = command.run(output_path(out, "demo_ct.h5"), options, overwrite, Console())
-    except (ValueError, OSError) as error:
-        _stop(error)
-    if not succeeded:
-        raise typer.Exit(1)
-
-
-def _stop(error: Exception) -> NoReturn:
-    typer.echo(f"error: {error}", err=True)
-    raise typer.Exit(1)
+    end(succeeded)
 
 
 if __name__ == "__main__":

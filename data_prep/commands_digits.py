@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 from data_prep.manifest import MAX_SEED, PrepError, default_salt, output_path
+from data_prep.options import DryRun, Out, Overwrite, Salt, WithoutImage, end, told
 
-Out = Annotated[Path, typer.Argument(help="File to write (.h5 or .hdf5); a folder, or a name without suffix, gets one.")]
 Ratio = Annotated[
     float,
     typer.Option(help="Measurements for each pixel, m / n: 0.1 to 0.5 in the paper; 0.3 is 70 % compression.", min=0, max=1),
@@ -19,17 +19,6 @@ Seed = Annotated[
     int, typer.Option(help="Seed of the noise and the split, and of the matrix without --matrix-seed.", min=0, max=MAX_SEED)
 ]
 MatrixSeed = Annotated[int | None, typer.Option(help="Seed of the matrix.", min=0, max=MAX_SEED, show_default="that of --seed")]
-WithoutImage = Annotated[bool, typer.Option("--without-image", help="Store no ground truth, as for users who have none.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Make it anew even if up to date, and replace any file.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Read and check every file; write nothing.")]
-Salt = Annotated[
-    str | None,
-    typer.Option(
-        help="Secret behind the hashed ids; never stored. Give the same again for the same ids.",
-        envvar="ES_MEDICAL_SALT",
-        show_default="from the seed",
-    ),
-]
 
 
 def register(app: typer.Typer, demo_app: typer.Typer) -> None:
@@ -74,15 +63,12 @@ def mnist(
     from data_prep import mnist as command
     from data_prep.frame import Frame
 
-    try:
+    with told():
         counts = _count("--train", train), _count("--test", test)
         options = command.Options(ratio, sigma, seed, matrix_seed, *counts, val, not without_image)
         frame = Frame("mnist", options, output_path(out, "mnist.h5"), salt or default_salt(seed), 1, None, Console())
         succeeded = command.run(src, frame, options, dry_run, overwrite)
-    except (ValueError, OSError) as error:
-        _stop(error)
-    if not succeeded:
-        raise typer.Exit(1)
+    end(succeeded)
 
 
 def demo_digits(
@@ -109,15 +95,12 @@ def demo_digits(
     from data_prep import demo_digits as command
     from data_prep.frame import Frame
 
-    try:
+    with told():
         options = command.Options(ratio, sigma, seed, matrix_seed, n, val, test, not without_image)
         path = output_path(out, "demo_digits.h5")
         frame = Frame("demo digits", options, path, salt or default_salt(seed), 1, None, Console())
         succeeded = command.run(frame, options, dry_run, overwrite)
-    except (ValueError, OSError) as error:
-        _stop(error)
-    if not succeeded:
-        raise typer.Exit(1)
+    end(succeeded)
 
 
 def _count(option: str, given: str) -> int | None:
@@ -127,8 +110,3 @@ def _count(option: str, given: str) -> int | None:
     if not given.strip().isdecimal():
         raise PrepError(f"{option} {given!r}: expected a number of images, or all")
     return int(given)
-
-
-def _stop(error: Exception) -> NoReturn:
-    typer.echo(f"error: {error}", err=True)
-    raise typer.Exit(1)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated, Literal
 
 import typer
 
 from data_prep.manifest import MAX_SEED
+from data_prep.options import DryRun, Out, Overwrite, Salt, WithoutImage, Workers, end, told
 
-Out = Annotated[Path, typer.Argument(help="File to write (.h5 or .hdf5); a folder, or a name without suffix, gets one.")]
 Mask = Annotated[
     Literal["values", "pixels", "random_columns", "even_columns"],
     typer.Option(
@@ -24,21 +24,6 @@ Keep = Annotated[
 ]
 Sigma = Annotated[float, typer.Option(help="Noise on each kept value, for images in [0, 1].", min=0)]
 MaskSeed = Annotated[int | None, typer.Option(help="Seed of the mask.", min=0, max=MAX_SEED, show_default="that of --seed")]
-WithoutImage = Annotated[bool, typer.Option("--without-image", help="Store no ground truth, as for users who have none.")]
-Workers = Annotated[
-    int | None,
-    typer.Option(help="Threads that read and resize.", min=1, show_default="as many as there are cores, 8 at most"),
-]
-Salt = Annotated[
-    str | None,
-    typer.Option(
-        help="Secret behind the hashed ids; never stored. Give the same again for the same ids.",
-        envvar="ES_MEDICAL_SALT",
-        show_default="from the seed",
-    ),
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Read and resize every image; write nothing.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Make it anew even if up to date, and replace any file.")]
 
 
 def register(app: typer.Typer, demo_app: typer.Typer) -> None:
@@ -108,7 +93,7 @@ def div2k(
     from data_prep.manifest import default_salt, output_path
     from data_prep.workers import worker_pool
 
-    try:
+    with told():
         options = command.Options(
             size, crop, resize, crops, mask, keep, sigma, seed, mask_seed, train, test, val, not without_image
         )
@@ -116,10 +101,7 @@ def div2k(
         with worker_pool(threads) as pool:
             frame = Frame("div2k", options, path, salt or default_salt(seed), threads, pool, Console())
             succeeded = command.prepare(frame, src, options, dry_run, overwrite)
-    except (ValueError, OSError) as error:
-        _stop(error)
-    if not succeeded:
-        raise typer.Exit(1)
+    end(succeeded)
 
 
 def demo_natural(
@@ -144,14 +126,6 @@ def demo_natural(
     from data_prep.manifest import output_path
 
     options = command.Options(size, mask, keep, sigma, seed, mask_seed, not without_image)
-    try:
+    with told():
         succeeded = command.prepare(output_path(out, "demo_natural.h5"), options, overwrite, Console())
-    except (ValueError, OSError) as error:
-        _stop(error)
-    if not succeeded:
-        raise typer.Exit(1)
-
-
-def _stop(error: Exception) -> NoReturn:
-    typer.echo(f"error: {error}", err=True)
-    raise typer.Exit(1)
+    end(succeeded)
