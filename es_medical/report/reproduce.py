@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from es_medical.engine.tracking.server import connect, resolve_uri
+from es_medical.engine.tracking.server import connect, resolve_uri, sqlite_path
 from es_medical.report.launch import Finished, Job, last_lines, run_jobs
 from es_medical.report.plan import Planned
 from es_medical.report.runs import number
@@ -67,22 +67,23 @@ def reproduce(todo: Sequence[Planned], how: Reproduction, dry_run: bool = False)
     Returns:
         whether all runs are there at the end.
     """
-    client = connect(how.uri)
-    missing = [run for run in todo if not is_there(client, run, how)]
+    database = sqlite_path(how.uri)
+    client = None if dry_run and database and not database.is_file() else connect(how.uri)  # a look makes no database
+    missing = [run for run in todo if client is None or not is_there(client, run, how)]
     how.console.print(f"{len(todo) - len(missing)} of {len(todo)} runs are there, {len(missing)} to make")
-    jobs = [_job(run, how, "") for run in missing]
-    if dry_run:
-        for command in dict.fromkeys(run.data for run in missing if run.data):
+    if dry_run or client is None:
+        data = dict.fromkeys(run.data for run in missing if run.data)
+        for command in [*data, *(shlex.join(_job(run, how, "").command) for run in missing)]:
             how.console.print(command, soft_wrap=True, markup=False, highlight=False)
-        for job in jobs:
-            how.console.print(shlex.join(job.command), soft_wrap=True, markup=False, highlight=False)
         return not missing
     ready = _with_data(missing, how)
     parents = {name: parent_of(name, how) for name in dict.fromkeys(how.experiment(run) for run in ready)}
     jobs = [_job(run, how, parents[how.experiment(run)]) for run in ready]
-    failed = [one for one in run_jobs(jobs, how.parallel, how.devices) if _failed(one, how)]
-    for parent in parents.values():
-        client.set_terminated(parent, "FINISHED")
+    try:
+        failed = [one for one in run_jobs(jobs, how.parallel, how.devices) if _failed(one, how)]
+    finally:  # also when it is interrupted: what is missing is made by the next call
+        for parent in parents.values():
+            client.set_terminated(parent, "FINISHED")
     return not failed and len(ready) == len(missing)
 
 

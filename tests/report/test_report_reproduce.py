@@ -81,6 +81,7 @@ def test_dry_run_prints_commands_and_makes_nothing(tmp_path):
     assert "python -m data_prep demo natural demo_natural.h5" in text.getvalue()
     assert "-m monai.bundle run" in text.getvalue()
     assert not (tmp_path / "work").exists()
+    assert not (tmp_path / "mlflow.db").exists()
 
 
 def test_knobs_are_names_and_values():
