@@ -39,7 +39,7 @@ def test_demo_and_x6_say_what_the_data_must_be():
 
 
 def test_unknown_method_lists_the_valid_ones(data_file, tmp_path, workflow_uri):
-    one = workflow(["train.yaml"], tmp_path, data_file, workflow_uri, method="ei")
+    one = workflow(["train.yaml"], tmp_path, data_file, workflow_uri, method="dip")
     one.initialize()
     with pytest.raises(RuntimeError) as caught:
         one.run()
