@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from es_medical.engine.tracking.entries import experiment_of
 from es_medical.engine.tracking.server import connect, resolve_uri, sqlite_path
 from es_medical.report.launch import Finished, Job, last_lines, run_jobs
 from es_medical.report.plan import Planned
@@ -150,8 +151,7 @@ def _failed(one: Finished, how: Reproduction) -> bool:
 def parent_of(name: str, how: Reproduction) -> str:
     """Return the MLflow run that those of an experiment are children of, made if there is none."""
     client = connect(how.uri)
-    experiment = client.get_experiment_by_name(name)
-    experiment_id = client.create_experiment(name) if experiment is None else experiment.experiment_id
+    experiment_id = experiment_of(client, name, how.uri)
     found = client.search_runs([experiment_id], "tags.parent_of = 'study'")
     tags = {"parent_of": "study", "scale": how.scale}
     return found[0].info.run_id if found else client.create_run(experiment_id, run_name=name, tags=tags).info.run_id

@@ -43,7 +43,7 @@ def test_unknown_method_lists_the_valid_ones(data_file, tmp_path, workflow_uri):
     one.initialize()
     with pytest.raises(RuntimeError) as caught:
         one.run()
-    assert "unknown method 'ei': choose one of es, supervised" in causes(caught.value)
+    assert "unknown method 'dip': choose one of es, es_neq" in causes(caught.value)
 
 
 # --- workflows

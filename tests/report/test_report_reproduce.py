@@ -49,6 +49,7 @@ def test_runs_are_children_of_one_run_and_say_what_they_are_a_part_of(made):
     assert child.data.tags["mlflow.parentRunId"] == parent.info.run_id
     assert (child.data.tags["study"], child.data.tags["scale"]) == ("demo_sensing_levels", "demo")
     assert parent.info.status == "FINISHED"
+    assert how.work.parent.as_uri().removeprefix("file://") in experiment.artifact_location  # beside the database
 
 
 def test_what_is_there_is_not_made_again(made):

@@ -21,7 +21,7 @@ METRICS_AT_ONCE, ENTRIES_AT_ONCE = 1000, 100  # MLflow's limits of a batch
 
 def start_run(client: "MlflowClient", spool: Spool, event: Event, uri: str) -> None:
     """Create the run, or take up the one that the event names, and keep its id in the spool."""
-    experiment_id = _experiment(client, event["experiment"], uri)
+    experiment_id = experiment_of(client, event["experiment"], uri)
     wanted = event["resume"]
     run_id = spool.state.run_id or _find_run(client, experiment_id, [wanted, spool.state.key])
     if run_id is None:
@@ -33,7 +33,8 @@ def start_run(client: "MlflowClient", spool: Spool, event: Event, uri: str) -> N
     spool.keep(replace(spool.state, run_id=run_id, experiment_id=experiment_id))
 
 
-def _experiment(client: "MlflowClient", name: str, uri: str) -> str:
+def experiment_of(client: "MlflowClient", name: str, uri: str) -> str:
+    """Return the id of an experiment, made or brought back if need be; its artifacts stand where `artifact_location` says."""
     found = client.get_experiment_by_name(name)
     if found is None:
         return client.create_experiment(name, artifact_location=artifact_location(uri, name))
