@@ -70,7 +70,7 @@ def test_paper_scale_has_the_papers_epochs_and_no_data_command():
 def test_milestones_stand_at_the_same_shares_of_the_epochs():
     (whole,), (short,) = (plan("demo", ["inpainting"], ["es"], BUNDLES, effort) for effort in (1.0, 0.5))
     shares = [one / whole.knobs["epochs"] for one in whole.knobs["lr_milestones"]]
-    assert [one / short.knobs["epochs"] for one in short.knobs["lr_milestones"]] == pytest.approx(shares, abs=0.05)
+    assert [one / short.knobs["epochs"] for one in short.knobs["lr_milestones"]] == pytest.approx(shares, abs=0.06)
     assert short.knobs["epochs"] == round(whole.knobs["epochs"] / 2)
 
 
