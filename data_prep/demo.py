@@ -27,6 +27,7 @@ from data_prep.manifest import (
     manifest_path,
     provenance,
     source_hash,
+    split_counts,
     write_manifest,
 )
 from data_prep.simulate import Acquisition, Normalisation, VolumeRange, crop_or_pad
@@ -177,7 +178,7 @@ def _write(
 def report(out: Path, console: Console) -> None:
     """Says where the file is and what it holds."""
     header = read_header(out)
-    counts = " · ".join(f"{name} {header.splits.get(name, 0)}" for name in ("train", "val", "test"))
+    counts = split_counts(header.splits)
     lines = int(header.mask.sum())
     console.print(f"{out}: {header.n} slices of {header.size[0]} x {header.size[1]} ({counts})", soft_wrap=True)
     console.print(

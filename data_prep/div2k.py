@@ -15,12 +15,12 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from data_prep.frame import Frame, Plan, Task, digest_or_nothing, run
+from data_prep.frame import Frame, Plan, Task, run
 from data_prep.image_file import Picture, image_size, quiet_pillow
 from data_prep.image_folder import divided, find_images, missing
 from data_prep.image_simulation import Camera, MaskKind, Photo, Photos
 from data_prep.manifest import Outcome, PrepError, check_replaceable
-from data_prep.sources import Source
+from data_prep.sources import Source, digest_or_nothing
 from data_prep.subjects import Shares, split_subjects
 from es_medical.randomness import item_generator
 

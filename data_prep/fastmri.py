@@ -23,16 +23,17 @@ from data_prep.manifest import (
     print_summary,
     provenance,
     source_hash,
+    split_counts,
     write_manifest,
 )
 from data_prep.recorded import RecordedTarget, RecordedVolume, inspect_recorded
 from data_prep.simulate import Acquisition
 from data_prep.simulation import Simulation
-from data_prep.sources import Source, find_sources
+from data_prep.sources import Source, digest_or_nothing, find_sources
 from data_prep.subjects import split_subjects
 from data_prep.volume_writer import AnyVolume, Pipeline, Planned, WrittenVolume, failure, second_pass, tasks
 from data_prep.workers import R, T, ordered_map, tracked
-from es_medical.data.slices import SliceHeader, SliceWriter, file_digest, read_header
+from es_medical.data.slices import SliceHeader, SliceWriter, read_header
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,14 +46,6 @@ class Read(NamedTuple):
     digest: str
     volume: AnyVolume | None
     outcome: Outcome | None
-
-
-def read_digest(source: Source) -> str:
-    """SHA-256 of a source, or an empty string when it cannot be read (`inspect` then says why)."""
-    try:
-        return file_digest(source.path)
-    except OSError:
-        return ""
 
 
 def first_pass(item: tuple[Source, str], options: Options) -> Read:
@@ -142,7 +135,7 @@ def run(job: Job, dry_run: bool, overwrite: bool) -> bool:
     """
     sources, stray = find_sources(job.source, job.out)
     check_replaceable(job.out, overwrite)
-    digests = list(_mapped(read_digest, sources, job, "digests"))
+    digests = list(_mapped(digest_or_nothing, [source.path for source in sources], job, "digests"))
     unread = [outcome.cause for outcome in stray if outcome.status == "failed"]
     digest = provenance(job.pseudonyms, job.configuration(), digests + unread)
     names = [source.name for source in sources] + [outcome.name for outcome in stray]
@@ -214,7 +207,7 @@ def _write(job: Job, planned: Sequence[Planned], pipeline: Pipeline, header: Sli
 def _conclude(job: Job, outcomes: Sequence[Outcome]) -> bool:
     print_summary(outcomes, job.console)
     header = read_header(job.out)
-    counts = " · ".join(f"{name} {header.splits.get(name, 0)}" for name in ("train", "val", "test"))
+    counts = split_counts(header.splits)
     job.console.print(f"{job.out}: {header.n} slices of {header.size[0]} x {header.size[1]} ({counts})", soft_wrap=True)
     for target in sorted({outcome.target for outcome in outcomes if outcome.target and header.has_image}):
         n = sum(outcome.target == target for outcome in outcomes)

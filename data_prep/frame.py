@@ -33,10 +33,11 @@ from data_prep.manifest import (
     print_summary,
     provenance,
     source_hash,
+    split_counts,
     write_manifest,
 )
 from data_prep.workers import R, T, ordered_map, tracked
-from es_medical.data import Shapes, SliceHeader, SliceRecord, SliceWriter, file_digest, read_header
+from es_medical.data import Shapes, SliceHeader, SliceRecord, SliceWriter, read_header
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -176,7 +177,7 @@ def run(frame: Frame, plan: Plan[W], pipeline: Pipeline[W], dry_run: bool = Fals
         return _conclude(frame, pipeline, earlier)
     if dry_run:
         gathered = _gather(frame, plan, pipeline, None)
-        counts, size = _counts(gathered.splits), " x ".join(map(str, pipeline.size))
+        counts, size = split_counts(gathered.splits), " x ".join(map(str, pipeline.size))
         frame.console.print(
             f"dry run: would write {gathered.splits.total()} slices of {size} ({counts}) to {frame.out}", soft_wrap=True
         )
@@ -212,18 +213,6 @@ def _gather(frame: Frame, plan: Plan[W], pipeline: Pipeline[W], writer: SliceWri
     return gathered
 
 
-def digest_or_nothing(path: Path) -> str:
-    """SHA-256 of a file, or an empty string when it cannot be read."""
-    try:
-        return file_digest(path)
-    except OSError:
-        return ""
-
-
-def _counts(splits: Mapping[str, int]) -> str:
-    return " · ".join(f"{name} {splits.get(name, 0)}" for name in ("train", "val", "test"))
-
-
 def _summary(frame: Frame, outcomes: Sequence[Outcome]) -> bool:
     print_summary(outcomes, frame.console)
     return all(outcome.status != "failed" for outcome in outcomes)
@@ -233,7 +222,7 @@ def _conclude(frame: Frame, pipeline: Pipeline[W], outcomes: Sequence[Outcome]) 
     succeeded, header = _summary(frame, outcomes), read_header(frame.out)
     size, truth = " x ".join(map(str, header.size)), "stored" if header.has_image else "not stored"
     for line in (
-        f"{frame.out}: {header.n} slices of {size} ({_counts(header.splits)})",
+        f"{frame.out}: {header.n} slices of {size} ({split_counts(header.splits)})",
         f"{pipeline.describe()}, sigma {header.sigma:g}, ground truth {truth}",
         f"manifest: {manifest_path(frame.out)}",
     ):

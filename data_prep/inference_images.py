@@ -12,13 +12,14 @@ import numpy as np
 
 from data_prep import div2k, mnist
 from data_prep.demo_natural import SCALES
-from data_prep.frame import Frame, Plan, Task, digest_or_nothing, run
+from data_prep.frame import Frame, Plan, Task, run
 from data_prep.image_file import quiet_pillow
 from data_prep.image_folder import find_images
 from data_prep.image_simulation import MaskKind, Photo, Photos
 from data_prep.manifest import PrepError, check_replaceable, default_salt
 from data_prep.mnist_files import scan
 from data_prep.sensing_simulation import Digit, tasks
+from data_prep.sources import digest_or_nothing
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -29,11 +29,13 @@ from data_prep.manifest import (
     print_summary,
     provenance,
     source_hash,
+    split_counts,
     write_manifest,
 )
+from data_prep.sources import digest_or_nothing
 from data_prep.subjects import Shares, split_subjects
 from data_prep.workers import R, T, ordered_map, tracked
-from es_medical.data.slices import Shapes, SliceWriter, file_digest, read_header
+from es_medical.data.slices import Shapes, SliceWriter, read_header
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -204,7 +206,7 @@ def _preview(job: Job, planned: Sequence[Planned], outcomes: Sequence[Outcome]) 
 
 def _make(job: Job, archive: Archive, planned: Sequence[Planned], outcomes: list[Outcome], overwrite: bool) -> bool:
     files = [series.slices[i].file for series, indices, _ in planned for i in indices]
-    digests = iter(job.mapped(partial(_digest, job=job), files, "digests"))
+    digests = iter(job.mapped(digest_or_nothing, [job.path(file) for file in files], "digests"))
     tasks = [Task(k, i, next(digests)) for k, (_, indices, _) in enumerate(planned) for i in indices]
     failures = [outcome.cause for outcome in outcomes if outcome.status == "failed"]
     digest = provenance(job.pseudonyms, job.configuration(), [task.digest for task in tasks] + failures)
@@ -215,14 +217,6 @@ def _make(job: Job, archive: Archive, planned: Sequence[Planned], outcomes: list
         job.console.print("up to date: same input, same configuration")
         return _conclude(job, earlier)
     return _write(job, planned, tasks, digest, outcomes)
-
-
-def _digest(file: CTFile, job: Job) -> str:
-    """SHA-256 of a file, or an empty string when it cannot be read any more (which then fails the slice)."""
-    try:
-        return file_digest(job.path(file))
-    except OSError:
-        return ""
 
 
 def _write(job: Job, planned: Sequence[Planned], tasks: Sequence[Task], digest: str, outcomes: list[Outcome]) -> bool:
@@ -325,7 +319,7 @@ class _Written:
 def _conclude(job: Job, outcomes: Sequence[Outcome]) -> bool:
     print_summary(outcomes, job.console)
     header = read_header(job.out)
-    counts = " · ".join(f"{name} {header.splits.get(name, 0)}" for name in ("train", "val", "test"))
+    counts = split_counts(header.splits)
     views, detectors = header.mask.shape[0], header.operator.get("n_detectors")
     job.console.print(f"{job.out}: {header.n} slices of {header.size[0]} x {header.size[1]} ({counts})", soft_wrap=True)
     job.console.print(

@@ -177,6 +177,15 @@ def announce_changes(out: Path, configuration: Mapping[str, Any], console: Conso
     console.print(f"made anew: {', '.join(changed) or 'other input, salt, or asked for'}", markup=False, soft_wrap=True)
 
 
+def split_counts(splits: Mapping[str, int]) -> str:
+    """Slices of each split, in words for the terminal.
+
+    >>> split_counts({"test": 2, "train": 10})
+    'train 10 · val 0 · test 2'
+    """
+    return " · ".join(f"{name} {splits.get(name, 0)}" for name in ("train", "val", "test"))
+
+
 def print_summary(outcomes: Iterable[Outcome], console: Console) -> None:
     """Prints counts, and each file that was not done with its cause."""
     from rich.markup import escape

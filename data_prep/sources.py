@@ -51,6 +51,16 @@ def is_folder(source: Path, out: Path) -> bool:
     return not source.is_file()
 
 
+def digest_or_nothing(path: Path) -> str:
+    """SHA-256 of a file, or an empty string when it cannot be read (whoever reads it then says why)."""
+    from es_medical.data.schema import file_digest
+
+    try:
+        return file_digest(path)
+    except OSError:
+        return ""
+
+
 def own_files(out: Path) -> set[str]:
     """Real paths of the files that a run writes: they are no sources of the next one."""
     return {os.path.realpath(path) for path in (out, manifest_path(out))}
