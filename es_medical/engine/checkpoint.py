@@ -74,8 +74,15 @@ class Checkpoints:
                 best |= {"architecture": architecture(unwrapped(self.network)), "preparation": self.preparation}
                 best |= {"scanner": scanner(self.physics)}
                 _write(best, self.folder / BEST)
-                _write(self.network_def.state_dict(), self.folder / MODEL)
+                self._write_denoiser()
         return better
+
+    def _write_denoiser(self) -> None:
+        """Keep the denoiser's own weights; of a method that uses none there are none, nor those of an earlier training."""
+        if any(module is self.network_def for module in self.network.modules()):
+            _write(self.network_def.state_dict(), self.folder / MODEL)
+        else:
+            (self.folder / MODEL).unlink(missing_ok=True)
 
     def save_last(self, trainer: Trainer, run_id: str, identity: Mapping[str, str] | None = None) -> None:
         """Keep everything that `resume` needs.

@@ -1,9 +1,8 @@
 """Whole jobs: train, choose the best weights, test them, track everything."""
 
 import logging
-import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from es_medical.data import file_digest
 from es_medical.engine.averaging import in_use
-from es_medical.engine.checkpoint import BEST, MODEL, Checkpoints
+from es_medical.engine.checkpoint import BEST, Checkpoints
 from es_medical.engine.config import resolved_configuration, whole
 from es_medical.engine.distributed import rank, unwrapped
 from es_medical.engine.evaluator import Case, Evaluator
@@ -27,6 +26,7 @@ from es_medical.engine.pictures import picture
 from es_medical.engine.results import exact_tag, json_value, markdown, numbers, print_summary, summary_table
 from es_medical.engine.tracking import Tracker, make_tracker, terminate_on_sigterm
 from es_medical.engine.trainer import Trainer
+from es_medical.engine.weight_search import best_weight, search_weight
 from es_medical.networks import Penalised
 
 logger = logging.getLogger(__name__)
@@ -36,9 +36,6 @@ SCORES = ("psnr", "ssim", "equiv", "heldout", "baseline_psnr", "baseline_ssim")
 
 STEPS = ("initialize", "run", "finalize")
 """Entries of a configuration that are done, and no knobs."""
-
-DECADES = tuple(10.0**k for k in range(-5, 1))
-"""Weights of a penalty that `search_weight` tries first: 10^-5, ..., 1, in stored units."""
 
 
 @dataclass(frozen=True)
@@ -234,8 +231,6 @@ class Training(Evaluation):
         line = self._validate(1, tracker)
         seconds = time.monotonic() - start
         tracker.log_metrics({"epoch": 1, "epoch_time": seconds}, self.trainer.state.iteration)
-        if rank() == 0:
-            (self.checkpoints.folder / MODEL).unlink(missing_ok=True)  # a denoiser that is not used
         logger.info("%s  %.1f s%s", self.record.method, seconds, line)
 
     def _choose_weight(self, network: Penalised, tracker: Tracker) -> None:
@@ -317,28 +312,6 @@ class Training(Evaluation):
         name = self.validator.physics.baseline
         psnr = f"  psnr {metrics['psnr']:.2f} dB ({name} {metrics['baseline_psnr']:.2f})" if "psnr" in metrics else ""
         return f"  held-out {metrics['heldout']:.4f}{psnr}{'  best so far' if best else ''}"
-
-
-def search_weight(score: Callable[[float], float]) -> dict[float, float]:
-    """Score the weights of `DECADES`, then those half a decade from the best of them.
-
-    Args:
-        score: of a weight, larger is better; one that is not finite is the worst.
-
-    Returns:
-        Every weight that was tried, in that order, and its score.
-
-    >>> [f"{weight:.3g}" for weight in search_weight(lambda weight: -abs(math.log10(weight) + 1.4))][-2:]
-    ['0.316', '0.0316']
-    """
-    scores = {weight: score(weight) for weight in DECADES}
-    centre = best_weight(scores)
-    return scores | {weight: score(weight) for weight in (centre * 10**0.5, centre / 10**0.5)}
-
-
-def best_weight(scores: Mapping[float, float]) -> float:
-    """Return the weight with the greatest finite score; the first one where none is finite."""
-    return max(scores, key=lambda weight: scores[weight] if math.isfinite(scores[weight]) else -math.inf)
 
 
 def _size(engine: Workflow) -> int:

@@ -131,13 +131,10 @@ def build_reconstructor(
     if not method_of(method).trained:
         return learning_free(method).to(device)
     cuda = torch.device(device).type == "cuda"
-    precise = method.removesuffix("_neq") in PRECISE
-    if precise:
+    if method.removesuffix("_neq") in PRECISE:
         torch.backends.cudnn.allow_tf32 = False
-    amp, channels_last, compiled = (
-        (cuda and not (precise and name == "amp")) if knob is None else bool(knob)
-        for name, knob in (("amp", amp), ("channels_last", channels_last), ("compiled", compiled))
-    )
+        amp = bool(amp)  # only if asked for
+    amp, channels_last, compiled = (cuda if knob is None else bool(knob) for knob in (amp, channels_last, compiled))
     if amp or channels_last or compiled:
         network = Accelerated(network, amp, channels_last, compiled)
     unrolled: nn.Module

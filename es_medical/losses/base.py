@@ -66,7 +66,7 @@ def mean_product(a: Tensor, b: Tensor, mask: Mask, weighting: Weighting | None =
 
 
 def measured_numbers(y: Measurement, mask: Mask) -> PerItem:
-    """M of each item: the number of measured entries of y (B, ...)."""
+    """Number m of measured entries of y (B, ...), of each item."""
     dims = tuple(range(1, y.ndim))
     return mask.expand(len(y), *mask.shape[1:]).sum(dims) * (y[0].numel() / mask[0].numel())
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
+
+if TYPE_CHECKING:
+    from es_medical.report.reproduce import Reproduction
 
 app = typer.Typer(
     help="The paper's tables and figures, built from MLflow runs.",
@@ -97,17 +100,12 @@ def reproduce(
     A run that is in the MLflow store is not made again; one that was interrupted goes on. At demo scale all data are made
     first. At the paper's scale each bundle reads its own data file (see the bundle's page).
     """
-    from rich.console import Console
-
     from es_medical.report.plan import plan
-    from es_medical.report.reproduce import Reproduction, parse_knobs, store
     from es_medical.report.reproduce import reproduce as run
     from es_medical.report.store import ReportError
 
     try:
-        chosen = tuple(one.strip() for one in devices.split(",") if one.strip())
-        given = parse_knobs(knobs or [])
-        how = Reproduction(scale, seed, store(tracking_uri), bundles, work, parallel, chosen, Console(), given, data_ready)
+        how = _how(scale, seed, tracking_uri, bundles, work, parallel, devices, knobs, data_ready)
         complete = run(plan(scale, only or [], method or [], bundles, effort), how, dry_run)
     except (ReportError, OSError) as error:
         stop(error)
@@ -134,22 +132,38 @@ def sweep(
 
     What is in the store already is not run again.
     """
-    from rich.console import Console
-
     from es_medical.report.plan import plan
-    from es_medical.report.reproduce import Reproduction, parse_knobs, store
     from es_medical.report.store import ReportError
     from es_medical.report.sweep import sweep as run
 
     try:
-        chosen = tuple(one.strip() for one in devices.split(",") if one.strip())
-        given = parse_knobs(knobs or [])
-        how = Reproduction(scale, seed, store(tracking_uri), bundles, work, parallel, chosen, Console(), given)
+        how = _how(scale, seed, tracking_uri, bundles, work, parallel, devices, knobs)
         complete = run(plan(scale, ["sensing"], method or ["es", "supervised", "ei"], bundles, effort), how)
     except (ReportError, OSError) as error:
         stop(error)
     if not complete:
         raise typer.Exit(1)
+
+
+def _how(
+    scale: str,
+    seed: int,
+    tracking_uri: str | None,
+    bundles: Path,
+    work: Path,
+    parallel: int,
+    devices: str,
+    knobs: list[str] | None,
+    data_ready: bool = False,
+) -> Reproduction:
+    """What the options of a reproduction mean."""
+    from rich.console import Console
+
+    from es_medical.report.reproduce import Reproduction, parse_knobs, store
+
+    chosen = tuple(one.strip() for one in devices.split(",") if one.strip())
+    given = parse_knobs(knobs or [])
+    return Reproduction(scale, seed, store(tracking_uri), bundles, work, parallel, chosen, Console(), given, data_ready)
 
 
 def stop(error: Exception) -> NoReturn:

@@ -3,7 +3,7 @@
 import pytest
 from tiny import BUNDLES, causes, execute, workflow, write_slices_for
 
-from es_medical.engine import session
+from es_medical.engine import weight_search
 from es_medical.engine.methods import METHODS
 
 pytestmark = pytest.mark.filterwarnings(
@@ -31,7 +31,7 @@ def data_file(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def few_weights(monkeypatch):
     """Two decades in place of six."""
-    monkeypatch.setattr(session, "DECADES", (0.001, 0.1))
+    monkeypatch.setattr(weight_search, "DECADES", (0.001, 0.1))
 
 
 @pytest.mark.parametrize("bundle", NAMES)

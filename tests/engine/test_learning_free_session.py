@@ -11,8 +11,9 @@ from tiny import Parts, causes, execute, names, workflow, write_slices
 from torch import nn
 
 from es_medical.engine import setup
-from es_medical.engine.session import DECADES, Training, best_weight, search_weight
+from es_medical.engine.session import Training
 from es_medical.engine.tracking.server import connect
+from es_medical.engine.weight_search import DECADES, best_weight, search_weight
 from es_medical.networks import Tikhonov
 
 pytestmark = pytest.mark.filterwarnings(
