@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from pathlib import Path
@@ -155,7 +154,7 @@ def fastmri(
     from data_prep import fastmri as command
     from data_prep.fastmri_options import Options
     from data_prep.manifest import default_salt, output_path
-    from data_prep.workers import worker_pool
+    from data_prep.workers import default_workers, worker_pool
 
     options = Options(
         slices, acceleration, center_fraction, sigma, seed, train, test, val, size, coils, target, normalise or "slice",
@@ -165,7 +164,7 @@ def fastmri(
         options = options if mask_from is None else options.with_mask_of(mask_from)
         options.check(normalise)
         path = output_path(out, "fastmri.h5")
-        threads = workers or min(os.cpu_count() or 1, 8)
+        threads = workers or default_workers()
         with worker_pool(threads) as pool:
             job = command.Job(src, path, options, salt or default_salt(seed), threads, pool, Console())
             succeeded = command.run(job, dry_run, overwrite)
@@ -228,14 +227,14 @@ def lidc(
 
     from data_prep import lidc as command
     from data_prep.manifest import default_salt, output_path
-    from data_prep.workers import worker_pool
+    from data_prep.workers import default_workers, worker_pool
 
     with told():
         options = command.Options(
             slices, series, size, views, sigma, seed, train, test, val, intercept, not without_image, photons
         )
         path = output_path(out, "lidc.h5")
-        threads = workers or min(os.cpu_count() or 1, 8)
+        threads = workers or default_workers()
         with worker_pool(threads) as pool:
             job = command.Job(src, path, options, salt or default_salt(seed), threads, pool, Console())
             succeeded = command.run(job, dry_run, overwrite)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -91,13 +90,13 @@ def div2k(
     from data_prep import div2k as command
     from data_prep.frame import Frame
     from data_prep.manifest import default_salt, output_path
-    from data_prep.workers import worker_pool
+    from data_prep.workers import default_workers, worker_pool
 
     with told():
         options = command.Options(
             size, crop, resize, crops, mask, keep, sigma, seed, mask_seed, train, test, val, not without_image
         )
-        path, threads = output_path(out, "div2k.h5"), workers or min(os.cpu_count() or 1, 8)
+        path, threads = output_path(out, "div2k.h5"), workers or default_workers()
         with worker_pool(threads) as pool:
             frame = Frame("div2k", options, path, salt or default_salt(seed), threads, pool, Console())
             succeeded = command.prepare(frame, src, options, dry_run, overwrite)

@@ -16,8 +16,15 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from es_medical.cores import usable_cores
+
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+def default_workers() -> int:
+    """As many threads as this process may use cores, 8 at most."""
+    return min(usable_cores(), 8)
 
 
 @contextmanager

@@ -9,6 +9,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
 
+from es_medical.cores import usable_cores
+
 
 class Job(NamedTuple):
     """One command.
@@ -39,7 +41,7 @@ def run_jobs(jobs: Sequence[Job], parallel: int = 1, devices: Sequence[str] = ()
 
     Args:
         jobs: in the order of their start.
-        parallel: how many run at a time; they share the cores of the machine evenly.
+        parallel: how many run at a time; they share the cores that this process may use evenly.
         devices: numbers of the GPUs given (CUDA_VISIBLE_DEVICES), which the jobs take in turn; none for what the machine has.
 
     An interruption ends the jobs that run and starts no other.
@@ -47,7 +49,7 @@ def run_jobs(jobs: Sequence[Job], parallel: int = 1, devices: Sequence[str] = ()
     free: SimpleQueue[str | None] = SimpleQueue()
     for i in range(parallel):
         free.put(devices[i % len(devices)] if devices else None)
-    threads = max(1, (os.cpu_count() or 1) // parallel)
+    threads = max(1, usable_cores() // parallel)
     running = set[subprocess.Popen[bytes]]()
 
     def work(job: Job) -> Finished:

@@ -1,5 +1,7 @@
 """Jobs as processes: all end, failures are told with their log, GPUs are taken in turn."""
 
+import os
+import subprocess
 import sys
 import time
 
@@ -35,10 +37,17 @@ def test_gpus_are_taken_in_turn(tmp_path, parallel):
 
 
 def test_cores_are_shared(tmp_path, monkeypatch):
-    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    monkeypatch.setattr("es_medical.report.launch.usable_cores", lambda: 8)
     code = "import os; print(os.environ['OMP_NUM_THREADS'])"
     list(run_jobs([job(tmp_path, "a", code)], 4))
     assert last_lines(tmp_path / "a.txt") == "2"
+
+
+def test_a_run_held_to_one_core_takes_one_thread(tmp_path):
+    core = min(os.sched_getaffinity(0))
+    code = f"import os; os.sched_setaffinity(0, {{{core}}}); from es_medical.cores import usable_cores; print(usable_cores())"
+    held = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert held.stdout.strip() == "1"
 
 
 def test_jobs_run_in_their_folder(tmp_path):
