@@ -39,6 +39,18 @@ def normal(shape: tuple[int, ...], generator: Generator | None, device: torch.de
     return _draw(torch.randn, shape, generator, device)
 
 
+def uniform_on_cpu(n: int, generator: Generator | None) -> Tensor:
+    """Draw one uniform number for a batch, shape (1,), or n for n generators, on the CPU, without waiting for a GPU."""
+    if generator is None or (isinstance(generator, torch.Generator) and generator.device.type == "cpu"):
+        return torch.rand(1, generator=generator)
+    if not isinstance(generator, torch.Generator):
+        return uniform((n,), generator, "cpu")
+    state = generator.get_state()  # seed and position: a GPU's generator keeps them on the CPU
+    torch.rand(1, generator=generator, device=generator.device)  # moves on, so that no two draws are alike
+    seed = int.from_bytes(hashlib.sha256(state.numpy().tobytes()).digest()[:7], "big")
+    return torch.rand(1, generator=torch.Generator().manual_seed(seed))
+
+
 def _draw(
     draw: Callable[..., Tensor], shape: tuple[int, ...], generator: Generator | None, device: torch.device | str
 ) -> Tensor:

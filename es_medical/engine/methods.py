@@ -29,6 +29,7 @@ METHODS: dict[str, Method] = {
     "supervised_neq": Method("Supervised, not equivariant", equivariant=False),
     "ei": Method("EI"),
     "ei_neq": Method("EI, not equivariant", equivariant=False),
+    "ei_lot": Method("EI, one term at a time"),
     "sure": Method("SURE"),
     "sure_neq": Method("SURE, not equivariant", equivariant=False),
     "unsure": Method("UNSURE"),

@@ -131,7 +131,7 @@ def build_reconstructor(
     if not method_of(method).trained:
         return learning_free(method).to(device)
     cuda = torch.device(device).type == "cuda"
-    if method.removesuffix("_neq") in PRECISE:
+    if method.partition("_")[0] in PRECISE:
         torch.backends.cudnn.allow_tf32 = False
         amp = bool(amp)  # only if asked for
     amp, channels_last, compiled = (cuda if knob is None else bool(knob) for knob in (amp, channels_last, compiled))

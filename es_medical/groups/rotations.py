@@ -1,6 +1,5 @@
 """Rotations by fractions of the view spacing, with D4: transformations that show a CT scanner what it missed."""
 
-import hashlib
 from typing import NamedTuple, Protocol
 
 import torch
@@ -9,7 +8,7 @@ from torch import Tensor
 
 from es_medical.groups.base import Group
 from es_medical.groups.dihedral import D4
-from es_medical.randomness import uniform
+from es_medical.randomness import uniform_on_cpu
 from es_medical.types import Elements, Generator
 
 
@@ -85,22 +84,10 @@ class Rotations:
         smaller ones. The mean of the loss is the same, as each item's k is uniform; only the batch's spread is larger.
         Given one generator for each item, k is each item's own.
         """
-        drawn = _on_cpu(n, generator).expand(n)
+        drawn = uniform_on_cpu(n, generator).expand(n)
         turn = (self.n_sub * drawn).long().clamp_(max=self.n_sub - 1)
         return TurnedElements(turn, self.base.sample(n, generator, device))
 
     def check(self, size: tuple[int, int]) -> None:
         """Raise ValueError when the base group does not act on images of `size` (H, W)."""
         self.base.check(size)
-
-
-def _on_cpu(n: int, generator: Generator | None) -> Tensor:
-    """Draw one uniform number, or n for n generators, on the CPU, without waiting for a GPU."""
-    if generator is None or (isinstance(generator, torch.Generator) and generator.device.type == "cpu"):
-        return torch.rand(1, generator=generator)
-    if not isinstance(generator, torch.Generator):
-        return uniform((n,), generator, "cpu")
-    state = generator.get_state()  # seed and position: a GPU's generator keeps them on the CPU
-    torch.rand(1, generator=generator, device=generator.device)  # moves on, so that no two draws are alike
-    seed = int.from_bytes(hashlib.sha256(state.numpy().tobytes()).digest()[:7], "big")
-    return torch.rand(1, generator=torch.Generator().manual_seed(seed))

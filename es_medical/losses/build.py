@@ -19,6 +19,7 @@ PASSES: dict[str, tuple[int, int]] = {
     "supervised_neq": (1, 1),
     "ei": (2, 3),
     "ei_neq": (2, 3),
+    "ei_lot": (2, 2),
     "sure": (1, 2),
     "sure_neq": (1, 2),
     "unsure": (2, 2),
@@ -49,7 +50,8 @@ def build_loss(
 
     Args:
         method: "es" (equivariant splitting), "es_neq" (the same with an explicit g), "splitting" (the splitting loss
-            alone), "supervised", "ei" (equivariant imaging), "sure", "unsure", or "mc" (measurement consistency).
+            alone), "supervised", "ei" (equivariant imaging), "ei_lot" (the same in two passes a step, see
+            `EquivariantImaging`), "sure", "unsure", or "mc" (measurement consistency).
         split: draws M1, for es, es_neq and splitting.
         sigma: noise level that es, ei and sure assume, 0 for the noiseless loss, None for that of each slice.
         alpha: recorruption strength of es.
@@ -70,13 +72,13 @@ def build_loss(
         raise ValueError(f"unknown method {method!r}: choose one of {', '.join(METHODS)}")
     weigh = build_weighting(weighting)
     level = 0.0 if sigma is None and noisy is False else sigma
-    kind = method.removesuffix("_neq")
+    kind = method.partition("_")[0]
     if method == "es_neq" and group is None:
         raise ValueError("method es_neq draws an explicit g for a network that is not equivariant: give a group")
     if kind in ("es", "splitting"):
         return EquivariantSplitting(split, level, alpha, consistency_weight, group, sigma_factor, weigh)
     if kind == "ei":
-        return _equivariant_imaging(transform, equivariance_weight, level, tau, sigma_factor, weigh)
+        return _equivariant_imaging(transform, equivariance_weight, level, tau, sigma_factor, weigh, by_lot=method == "ei_lot")
     if kind == "sure":
         return Sure(level, tau, sigma_factor, weigh)
     if kind == "unsure":
@@ -91,7 +93,8 @@ def _equivariant_imaging(
     tau: float | None,
     sigma_factor: float,
     weighting: Weighting | None,
+    by_lot: bool,
 ) -> EquivariantImaging:
     if transform is None:
         raise ValueError("equivariant imaging needs a transform of images: Shifts, FineRotations or a group")
-    return EquivariantImaging(transform, weight, sigma, tau, sigma_factor, weighting)
+    return EquivariantImaging(transform, weight, sigma, tau, sigma_factor, weighting, by_lot)

@@ -1,11 +1,13 @@
 """Equivariant imaging (EI): what a network makes of transformed images has to be transformed images."""
 
+import torch
 from torch import Tensor
 
 from es_medical.groups.base import Transform
 from es_medical.losses.base import LossValue, Reconstructor, Weighting, measured_numbers
 from es_medical.losses.sure import check_noise, is_zero, replayed, risk
 from es_medical.physics.base import Operator, measure, noise_level
+from es_medical.randomness import uniform_on_cpu
 from es_medical.types import Generator, Image, Measurement, PerItem
 
 
@@ -21,6 +23,9 @@ class EquivariantImaging:
 
     T_g: `Shifts` for inpainting and compressed sensing, `FineRotations` for MRI and CT (the paper's choices).
 
+    With `by_lot` and noise, a step pays for two passes: it draws which of the divergence and the equivariance term it
+    evaluates, each with probability 1/2 and twice its weight. The loss and its gradient keep their expectations.
+
     Args:
         transform: draws g and applies T_g; a `Group`, or a family of transformations that is none.
         weight: lambda (paper: 1).
@@ -29,6 +34,7 @@ class EquivariantImaging:
         tau: step of SURE; None is 0.1 sigma.
         sigma_factor: what sigma is multiplied by.
         weighting: W, None for the identity.
+        by_lot: one of the two terms that need a pass of their own at a time.
 
     Raises:
         ValueError: weight, sigma or sigma_factor is negative, or tau is not positive.
@@ -45,6 +51,7 @@ class EquivariantImaging:
         tau: float | None = None,
         sigma_factor: float = 1.0,
         weighting: Weighting | None = None,
+        by_lot: bool = False,
     ) -> None:
         check_noise(sigma, tau, sigma_factor)
         if not weight >= 0:
@@ -52,7 +59,7 @@ class EquivariantImaging:
         if not isinstance(transform, Transform):
             raise TypeError(f"EI transforms images, and {type(transform).__name__} has no sample and apply: use FineRotations")
         self.transform, self.weight, self.sigma, self.tau = transform, weight, sigma, tau
-        self.sigma_factor, self.weighting = sigma_factor, weighting
+        self.sigma_factor, self.weighting, self.by_lot = sigma_factor, weighting, by_lot
 
     def __call__(
         self,
@@ -71,9 +78,50 @@ class EquivariantImaging:
         level = self.sigma_factor * noise_level(self.sigma, sigma)
         generator, again = replayed(generator, y.device)
         x1 = reconstructor(y, physics, generator)
+        if self.by_lot and not is_zero(level):
+            return self._one_term(reconstructor, y, physics, x1, level, generator, again)
         data = risk(reconstructor, y, physics, x1, level, self.tau, self.weighting, generator, again)
+        equivariance = self._equivariance(reconstructor, y, physics, x1, level, generator)
+        return LossValue(data.total + self.weight * equivariance, data.parts | {"equivariance": equivariance})
+
+    def _equivariance(
+        self,
+        reconstructor: Reconstructor,
+        y: Measurement,
+        physics: Operator,
+        x1: Image,
+        level: float | Tensor,
+        generator: Generator,
+    ) -> PerItem:
+        """|f(A T_g x1 + noise, A) - T_g x1|^2 / m."""
         x2 = self.transform.apply(x1, self.transform.sample(len(y), generator, y.device))
         y2 = physics.A(x2) if is_zero(level) else measure(physics, x2, level, generator)
         equivariance = (reconstructor(y2, physics, generator) - x2).square().flatten(1).sum(1)
-        equivariance = equivariance / measured_numbers(y, physics.mask)
-        return LossValue(data.total + self.weight * equivariance, data.parts | {"equivariance": equivariance})
+        return equivariance / measured_numbers(y, physics.mask)
+
+    def _one_term(
+        self,
+        reconstructor: Reconstructor,
+        y: Measurement,
+        physics: Operator,
+        x1: Image,
+        level: float | Tensor,
+        generator: Generator,
+        again: Generator,
+    ) -> LossValue:
+        """Twice one of the two terms, beside the consistency; the other counts as 0 in this step."""
+        level_now = level if _heads(generator) else 0.0
+        data = risk(reconstructor, y, physics, x1, level_now, self.tau, self.weighting, generator, again)
+        consistency, none = data.parts["consistency"], torch.zeros_like(data.total)
+        if "divergence" in data.parts:
+            correction = data.total - consistency  # with sigma^2, so that this mean is that of SURE too
+            parts = {"divergence": 2 * data.parts["divergence"], "equivariance": none}
+            return LossValue(consistency + 2 * correction, data.parts | parts)
+        equivariance = 2 * self._equivariance(reconstructor, y, physics, x1, level, generator)
+        parts = {"divergence": none, "equivariance": equivariance}
+        return LossValue(consistency + self.weight * equivariance, data.parts | parts)
+
+
+def _heads(generator: Generator) -> bool:
+    """Toss a coin on the CPU, with the first generator where each item has its own."""
+    return float(uniform_on_cpu(1, generator if isinstance(generator, torch.Generator) else [generator[0]])) < 0.5

@@ -143,7 +143,7 @@ def _figure(width: float, height: float) -> "Figure":
 def _style(method: str) -> dict[str, str]:
     """One colour for a loss; dashed where the network is not equivariant."""
     dashed = method.endswith("_neq") or method == "splitting"
-    colour = COLOURS.get(method) or COLOURS.get(method.removesuffix("_neq"), "tab:purple")
+    colour = COLOURS.get(method) or COLOURS.get(method.partition("_")[0], "tab:purple")
     return {"color": colour, "linestyle": "--" if dashed else "-"}
 
 

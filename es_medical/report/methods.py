@@ -16,6 +16,7 @@ ORDER = (
         "splitting",
         "ei",
         "ei_neq",
+        "ei_lot",
         "sure",
         "sure_neq",
         "unsure",

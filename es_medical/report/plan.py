@@ -14,8 +14,8 @@ from es_medical.report.paper import DURATIONS, RATIOS
 from es_medical.report.store import ReportError
 
 MORE: Mapping[str, tuple[str, ...]] = {
-    "mri_x8": ("mc", "unsure", "supervised_neq", "es_neq", "splitting", "ei_neq", "tikhonov", "tv"),
-    "mri_x6": ("mc", "splitting", "tikhonov", "tv"),
+    "mri_x8": ("ei_lot", "mc", "unsure", "supervised_neq", "es_neq", "splitting", "ei_neq", "tikhonov", "tv"),
+    "mri_x6": ("ei_lot", "mc", "splitting", "tikhonov", "tv"),
     "mri_real": ("tikhonov", "tv"),
     "ct": ("sure", "mc", "splitting", "tikhonov", "tv"),
     "inpainting": ("supervised_neq", "splitting", "es_neq", "ei_neq", "mc_neq", "tv", "biharmonic"),
