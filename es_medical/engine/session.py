@@ -19,6 +19,7 @@ from es_medical.data import file_digest
 from es_medical.engine.averaging import in_use
 from es_medical.engine.checkpoint import BEST, Checkpoints
 from es_medical.engine.config import resolved_configuration, whole
+from es_medical.engine.diagnosis_tags import diagnosis_tags
 from es_medical.engine.distributed import rank, unwrapped
 from es_medical.engine.evaluator import Case, Evaluator
 from es_medical.engine.methods import METHODS
@@ -194,6 +195,8 @@ class Training(Evaluation):
             engines: dict[str, Workflow] = {"train": self.trainer} if self.record.learns else {}
             self.record.start(tracker, engines | {"val": self.validator, "test": self.tester}, epoch)
             logger.info("ground truth: %s in training, %s in the choice of weights", *self._uses_of_ground_truth())
+            if rank() == 0 and self.record.learns and not state:
+                tracker.set_tags(diagnosis_tags(self.tester, self.trainer.loss, self.record.method))
             if not state and (self.checkpoints.folder / BEST).exists():
                 logger.warning("the weights of an earlier training in %s will be overwritten", self.checkpoints.folder)
             if self.record.learns:

@@ -1,0 +1,187 @@
+"""The sets of transformations that a user can choose from, as the operators A T_g that they make of A."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from es_medical.groups import D4, FineRotations, Flips, Group, Rotations, Shifts
+from es_medical.physics import Operator
+from es_medical.randomness import item_generator, normal
+from es_medical.types import Elements, Image
+
+ACTIONS = ("none", "flips", "rotations_90", "d4", "shifts", "fine_rotations", "permutations", "amplitude")
+"""Names of the sets of transformations."""
+
+N_TURNS = 4
+"""Turns of a scanner within its view spacing, where it has none of its own."""
+
+N_ANGLES = 8
+"""Angles, the first one 0, that stand for the 360 of `FineRotations`: a seeded sample, so the rank is at most too small."""
+
+STREAM = "diagnostics"
+"""Random numbers here are independent of those that masks and matrices were drawn from, whatever their seed."""
+
+_D4 = {"none": (0,), "flips": (0, 2, 4, 6), "rotations_90": (0, 3, 5, 6), "d4": tuple(range(8))}
+"""Elements of D4 by action."""
+
+_SAME = 3e-3
+"""Relative difference, on a random image, up to which two Gram matrices count as one. Views that mirror each other differ by
+8e-4 at 256 x 256 (astra's single precision); one sample of 10^5 that is measured by one operator alone makes 4e-3."""
+
+
+class Permutation:
+    """One permutation of the pixels, the same for every channel.
+
+    Args:
+        order: where each pixel's value comes from, (H W,).
+    """
+
+    def __init__(self, order: Tensor) -> None:
+        self.order = order
+
+    def apply(self, x: Image, g: Elements) -> Image:
+        """Return T x; g is not used."""
+        return x.flatten(2)[:, :, self.order].view(x.shape)
+
+    def inverse(self, x: Image, g: Elements) -> Image:
+        """Return T^-1 x, which is T^T x."""
+        return x.flatten(2)[:, :, self.order.argsort()].view(x.shape)
+
+
+class Term(NamedTuple):
+    """One operator A T_g of a set, with the share of the set that it stands for."""
+
+    physics: Operator
+    transform: "Group | FineRotations | Permutation | None"
+    """T; None for the identity."""
+    g: Elements
+    """The element of T, (1,) or (1, 2)."""
+    weight: float
+
+    def gram(self, x: Image) -> Image:
+        """Return (A T_g)^T A T_g x = T_g^T A^T A T_g x for images (B, C, H, W)."""
+        if self.transform is None:
+            return self.physics.A_adjoint_A(x)
+        g = self.g.expand(len(x), *self.g.shape[1:])
+        back = self.transform.adjoint if isinstance(self.transform, FineRotations) else self.transform.inverse
+        return back(self.physics.A_adjoint_A(self.transform.apply(x, g)), g)
+
+
+def check_action(physics: Operator, action: str) -> None:
+    """Raise ValueError for an unknown action, one that does not act on the images of A, or an operator for each item."""
+    if action not in ACTIONS:
+        raise ValueError(f"no transformations are called {action!r}: choose one of {', '.join(ACTIONS)}")
+    if action in _D4:
+        _of_d4(action).check(physics.image_size)
+    if len(physics.mask) > 1:
+        raise ValueError(f"diagnostics take one operator, got one for each of {len(physics.mask)} items of a batch")
+
+
+def is_dihedral(action: str) -> bool:
+    """Whether the action is a part of D4."""
+    return action in _D4
+
+
+def dihedral_elements(action: str) -> Elements:
+    """Return the elements of `es_medical.groups.D4` that an action is made of.
+
+    >>> dihedral_elements("rotations_90").tolist()
+    [0, 3, 5, 6]
+    """
+    return torch.tensor(_D4[action])
+
+
+def terms(physics: Operator, action: str, seed: int = 0) -> list[Term]:
+    """List the operators A T_g of a part of D4 or of fine rotations; those that do the same are one term.
+
+    Raises:
+        ValueError: the action does not act on the images of A (see `check_action`), or can't be listed.
+    """
+    check_action(physics, action)
+    if action == "none":
+        return [Term(physics, None, torch.zeros(1, dtype=torch.long), 1.0)]
+    if action in _D4:
+        return _merged(_each(physics, _of_d4(action), dihedral_elements(action)), seed)
+    if action != "fine_rotations":
+        raise ValueError(f"{action} are too many to be listed one by one")
+    scanner = turnable(physics)
+    if scanner is None:
+        fine = FineRotations()
+        drawn = fine.sample(N_ANGLES - 1, item_generator(seed, "angles", STREAM))
+        return _each(physics, fine, torch.cat((torch.zeros(1, dtype=torch.long), drawn)))
+    return _merged(_turned(scanner), seed)
+
+
+def generators(physics: Operator, action: str, seed: int = 0) -> list[Term]:
+    """List A and, of a few transformations that make or stand for the set, the operators A T_g that differ from A.
+
+    Those of shifts are the two by one pixel, that of permutations is a random one; the others are listed in full.
+
+    Raises:
+        ValueError: as `terms`.
+    """
+    check_action(physics, action)
+    if action == "shifts":
+        shifts = Shifts(physics.image_size)
+        moved = [Term(physics, shifts, torch.tensor([g]), 1.0) for g in ((1, 0), (0, 1))]
+    elif action == "permutations":
+        height, width = physics.image_size
+        order = torch.randperm(height * width, generator=item_generator(seed, "permutation", STREAM)).to(physics.mask.device)
+        moved = [Term(physics, Permutation(order), torch.zeros(1, dtype=torch.long), 1.0)]
+    else:
+        return terms(physics, "none" if action == "amplitude" else action, seed)
+    return _merged([*terms(physics, "none"), *moved], seed)
+
+
+def turnable(physics: Operator) -> Operator | None:
+    """Return the scanner with its turns by fractions of the view spacing; None for operators that can't be turned.
+
+    A scanner that comes with turns of its own (`rotations` of a bundle) keeps them, others get `N_TURNS`.
+    """
+    make = getattr(physics, "with_turns", None)
+    if make is None:
+        return None
+    if len(getattr(physics, "_turned", ())) > 0:
+        return physics
+    turned: Operator = make(Rotations(N_TURNS).angles(physics.geometry.spacing))
+    return turned
+
+
+def _of_d4(action: str) -> Group:
+    return Flips() if action in {"none", "flips"} else D4()
+
+
+def _each(physics: Operator, transform: Group | FineRotations, elements: Elements) -> list[Term]:
+    return [Term(physics, transform, g[None], 1 / len(elements)) for g in elements]
+
+
+def _turned(scanner: Operator) -> list[Term]:
+    """All pairs of `Rotations`: every turn followed by D4, or by the flips where images are not square."""
+    height, width = scanner.image_size
+    base: Group = D4() if height == width else Flips()
+    turns = [scanner.turned(k) for k in range(1 + len(scanner._turned))]
+    share = 1 / (len(turns) * base.order)
+    return [Term(one, base, g[None], share) for one in turns for g in base.elements()]
+
+
+def _merged(listed: list[Term], seed: int) -> list[Term]:
+    """Keep one of the terms that do the same to a random image: T_g^T A^T A T_g = A^T A leaves nothing to average."""
+    x = probe(listed[0].physics, seed)
+    kept: list[Term] = []
+    images: list[Image] = []
+    for term in listed:
+        image = term.gram(x)
+        same = [k for k, other in enumerate(images) if (image - other).norm() <= _SAME * other.norm()]
+        if same:
+            kept[same[0]] = kept[same[0]]._replace(weight=kept[same[0]].weight + term.weight)
+        else:
+            kept.append(term)
+            images.append(image)
+    return kept
+
+
+def probe(physics: Operator, seed: int, n: int = 1, dtype: torch.dtype = torch.float64) -> Image:
+    """Draw n images of independent standard normal values, on the operator's device."""
+    shape = (n, *(int(side) for side in physics.img_size))
+    return normal(shape, item_generator(seed, "probe", STREAM), physics.mask.device).to(dtype)

@@ -1,0 +1,108 @@
+"""What the group of a training can add to its operator, as tags of the run; a group that adds nothing is told at the start."""
+
+import copy
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from torch.utils.data import default_collate
+
+from es_medical.diagnostics.diagnosis import LITTLE, Diagnosis, Finding, diagnose, support_of
+from es_medical.diagnostics.verdict import summary_line
+from es_medical.engine.evaluator import Evaluator
+from es_medical.engine.methods import METHODS
+from es_medical.groups import D4, FineRotations, Flips, Rotations, Shifts
+from es_medical.losses import Loss
+from es_medical.physics import Operator
+
+logger = logging.getLogger(__name__)
+
+NAMES: dict[type, str] = {
+    Flips: "flips",
+    D4: "d4",
+    Shifts: "shifts",
+    Rotations: "fine_rotations",
+    FineRotations: "fine_rotations",
+}
+"""Names in `es_medical.diagnostics` of the groups that bundles use."""
+
+
+def diagnosis_tags(tester: Evaluator, loss: Loss, method: str) -> dict[str, str]:
+    """Find what the group in use adds to the operator of a training; warn where it is less than 1 % of n.
+
+    Nothing that goes wrong here stops a training: the cause is logged.
+
+    Args:
+        tester: has the operator, and the bundle's group.
+        loss: of the training, with the transformations that it draws itself.
+        method: name of the method.
+
+    Returns:
+        Tags diagnosis.group, .n, .rank, .rank_alone, .share and .gain (% of n); none where no group is in use.
+    """
+    try:
+        action = group_in_use(tester, loss, method)
+        if action is None:
+            return {}
+        start = time.monotonic()
+        physics = _operator(tester)
+        found = diagnose(physics, [action], support=support_of(physics), quick=True)
+        seconds = time.monotonic() - start
+    except Exception as error:
+        logger.warning(
+            "the diagnosis of the operator failed, the training goes on without: %s: %s", type(error).__name__, error
+        )
+        return {}
+    if action in found.refused:
+        logger.warning("the diagnosis of the operator is left out: %s", found.refused[action])
+        return {}
+    _tell(found, action, loss, seconds)
+    return summary_tags(found.of(action), found.alone)
+
+
+def summary_tags(finding: Finding, alone: Finding) -> dict[str, str]:
+    """Write a finding as tags of an MLflow run; ranks with their standard error where they are estimates."""
+    n = alone.spectrum.n
+    return {
+        "diagnosis.group": finding.action,
+        "diagnosis.n": str(n),
+        "diagnosis.rank": _rank(finding),
+        "diagnosis.rank_alone": _rank(alone),
+        "diagnosis.share": f"{100 * finding.share:.2f} %",
+        "diagnosis.gain": f"{100 * finding.gain:.2f} %",
+        "diagnosis.method": finding.spectrum.method,
+    }
+
+
+def group_in_use(tester: Evaluator, loss: Loss, method: str) -> str | None:
+    """Name the set of transformations that a training relies on; None where it uses none, or one without a name here.
+
+    What the loss draws (es_neq, rotations of a scanner, equivariant imaging) counts before what the network is equivariant to.
+    """
+    loss = getattr(loss, "loss", loss)  # inside SeveralSplits
+    group: Any = getattr(loss, "group", None) or getattr(loss, "transform", None)
+    if group is None and (method not in METHODS or METHODS[method].equivariant):
+        group = tester.equiv_group
+    return NAMES.get(type(group))
+
+
+def _operator(tester: Evaluator) -> Operator:
+    """Copy A to the CPU; where each slice has its own, that of the first test slice."""
+    batch: Mapping[str, Any] = default_collate([tester.data_loader.dataset[0]])  # type: ignore[union-attr]
+    return copy.deepcopy(tester.physics).cpu().of(batch)
+
+
+def _rank(finding: Finding) -> str:
+    error = finding.spectrum.error
+    return f"{finding.rank:.0f}" + (f" ± {error:.0f}" if error > 0 else "")
+
+
+def _tell(found: Diagnosis, action: str, loss: Loss, seconds: float) -> None:
+    """Log the summary; as a warning where the group adds little to a training that sees measurements alone."""
+    finding = found.of(action)
+    line = summary_line(finding, found.alone)
+    if finding.gain < LITTLE and not loss.needs_image and found.alone.share < 1:
+        logger.warning("%s; what would help: python -m es_medical.diagnose --config_file ... (%.1f s)", line, seconds)
+    else:
+        logger.info("%s (%.1f s)", line, seconds)
