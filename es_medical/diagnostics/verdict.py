@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from es_medical.diagnostics.actions import N_ANGLES
 from es_medical.diagnostics.diagnosis import LITTLE, Diagnosis, Finding
 
 LABELS = {
@@ -109,7 +110,8 @@ def _note(finding: Finding, diagnosis: Diagnosis) -> str:
     if finding.action == "permutations":
         return " (to compare with: images are not invariant to them)"
     if finding.action == "fine_rotations" and not diagnosis.turns:
-        return " (they interpolate: equivariant imaging, method ei, draws them; es does not)"
+        angles = f"{N_ANGLES} of the 360 angles, drawn: all of them together show more than ± tells"
+        return f" ({angles}; they interpolate: equivariant imaging, method ei, draws them; es does not)"
     return ""
 
 
