@@ -91,7 +91,11 @@ def _overrides(arguments: list[str]) -> dict[str, Any]:
         name, *rest = rest
         if not name.startswith("--") or not rest:
             raise ValueError(f"{name!r}: knobs are given as --name value, for example --views 51")
-        knobs[name[2:]] = yaml.safe_load(rest.pop(0))
+        text = rest.pop(0)
+        try:
+            knobs[name[2:]] = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ValueError(f"{name} {text}: no value that can be read") from error
     return knobs
 
 

@@ -84,6 +84,34 @@ def test_splits_are_those_of_the_configuration_or_of_the_command(tmp_path):
     assert "ratio 0.8" not in words
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--config_file", "['a.yaml'"], "a list of files is written"),
+        (["--acceleration", "[1"], "--acceleration [1: no value that can be read"),
+        (["--acceleration", "abc"], "acceleration must be a number"),
+    ],
+)
+def test_what_cannot_be_read_is_named(tmp_path, given, said):
+    files = [] if "--config_file" in given else ["--config_file", str(config("fastmri_synthetic"))]
+    result = CliRunner().invoke(app, [*files, "--out", str(tmp_path), "--no-track", "--size", "16", *given])
+    assert result.exit_code == 1
+    assert said in " ".join(result.output.split())
+
+
+def test_half_a_view_is_refused(tmp_path):
+    given = ["--config_file", str(config("lidc_ct")), "--out", str(tmp_path), "--no-track", "--size", "16", "--views", "5.5"]
+    result = CliRunner().invoke(app, given)
+    assert result.exit_code == 1
+    assert "views must be a whole number, got 5.5" in result.output
+
+
+def test_a_scan_that_no_split_divides_is_diagnosed_all_the_same(tmp_path):
+    words = diagnose(tmp_path, "lidc_ct", "--size", 16, "--views", 1, "--group", "flips")
+    assert "No split of these measurements can be drawn: can't split 1 measured views" in words
+    assert "The operator alone measures" in words
+
+
 def test_overlays_are_read_as_by_monai_bundle(tmp_path):
     files = [str(config("lidc_ct")), str(config("lidc_ct").with_name("demo.yaml"))]
     given = ["--config_file", str(files), "--out", str(tmp_path), "--no-track", "--size", "16", "--group", "flips"]
@@ -99,7 +127,8 @@ def test_operator_and_images_of_the_file_are_taken(tmp_path):
     source = write_slices(tmp_path / "slices.h5")
     knobs = ["--acceleration", 2, "--center_fraction", 0.25, "--sigma", 0.01]
     words = diagnose(tmp_path, "fastmri_synthetic", "--data", source, "--images", 2, *knobs)
-    assert f"the operator of {source}" in words
+    assert f"the operator of {source.name}" in words
+    assert str(tmp_path) not in (tmp_path / "out" / "verdict.txt").read_text()
     assert "no data file" not in words
     assert "(2 of slices.h5)" in words
     assert "50.0 % of the n = 512" in words
@@ -122,7 +151,8 @@ def test_file_of_the_configuration_is_read_where_it_is(tmp_path):
     (tmp_path / "data").mkdir()
     source = write_images(tmp_path / "data" / "mnist_ratio30.h5", size=(8, 8), sensing=True)
     words = diagnose(tmp_path, "mnist_cs", "--bundle_root", tmp_path, "--ratio", 0.25, "--sigma", 0.01)
-    assert f"the operator of {source}" in words
+    assert f"the operator of {source.name}" in words
+    assert str(tmp_path) not in (tmp_path / "out" / "verdict.txt").read_text()
 
 
 def test_file_that_was_made_otherwise_is_an_error(tmp_path):

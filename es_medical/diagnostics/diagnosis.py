@@ -10,11 +10,11 @@ from torch import Tensor
 from es_medical.diagnostics import conditional_gram
 from es_medical.diagnostics.actions import ACTIONS, probe
 from es_medical.diagnostics.base import ExactGram, MeanGram
-from es_medical.diagnostics.coverage import plane_of
 from es_medical.diagnostics.mean_gram import mean_gram
 from es_medical.diagnostics.null_space import lost_share, range_is_invariant
 from es_medical.diagnostics.spectrum import Spectrum, estimated, spectrum_of
 from es_medical.physics.base import Operator
+from es_medical.physics.pixels import Pixels
 from es_medical.types import Image, Mask
 
 GROUPS = ("flips", "d4", "shifts")
@@ -208,10 +208,11 @@ class _Look(NamedTuple):
 
 
 def _joint(physics: Operator, action: str) -> float | None:
-    if plane_of(physics) != "pixels" or action not in conditional_gram.ACTIONS:
+    if not isinstance(physics, Pixels) or action not in conditional_gram.ACTIONS:
         return None
-    mask = physics.mask[0].cpu().expand(*physics.img_size)
-    return conditional_gram.joint_rank(mask, action)
+    ones = torch.ones(1, *physics.img_size, device=physics.mask.device)
+    seen = (physics.A_adjoint_A(ones)[0] > 0).cpu()
+    return conditional_gram.joint_rank(seen, action) if bool(seen.any()) else None
 
 
 def support_of(physics: Operator) -> Tensor | None:

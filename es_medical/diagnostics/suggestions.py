@@ -11,7 +11,7 @@ from es_medical.diagnostics.conditional_gram import joint_rank, rarest_pair
 from es_medical.diagnostics.coverage import coverage, plane_of
 from es_medical.diagnostics.diagnosis import LITTLE, Diagnosis
 from es_medical.diagnostics.other_views import other_views
-from es_medical.diagnostics.verdict import LABELS, percent
+from es_medical.diagnostics.verdict import FULL, LABELS, percent
 from es_medical.physics import MRI, Operator
 from es_medical.physics.line_masks import center_lines
 from es_medical.physics.pixels import Pixels
@@ -46,6 +46,8 @@ def suggest(physics: Operator, diagnosis: Diagnosis, seed: int = 0) -> list[Sugg
         diagnosis: what each group adds to it.
         seed: of masks that are drawn anew.
     """
+    if diagnosis.alone.usable >= FULL:
+        return []
     changes: list[Suggestion] = []
     if getattr(physics, "geometry", None) is not None:
         changes = [Suggestion("acquisition", *change) for change in other_views(physics)]
@@ -102,7 +104,7 @@ def _square(physics: Operator, mask: Tensor, now: float) -> list[Suggestion]:
         return []
     squared = coverage(MRI(mask[0], (width, width)), "d4").share
     words = f"Crop or pad the images to {width} x {width}, so that turns by 90 degrees add lines of the other direction"
-    return [Suggestion("group", _kspace_words(words, "d4", now, squared), now, squared)]
+    return [Suggestion("acquisition", _kspace_words(words, "d4", now, squared), now, squared)]
 
 
 def _coverage_of(physics: Operator, action: str) -> Callable[[Tensor], float]:
@@ -165,6 +167,8 @@ def _center(lines: Lines) -> Lines:
 def _other_pixels(physics: Pixels, seed: int) -> list[Suggestion]:
     """Missing pixels under shifts: of pairs that are never measured together no split asks for one given the other."""
     values = physics.A_adjoint(physics.A(torch.ones(1, *physics.img_size, device=physics.mask.device)))[0].cpu() > 0
+    if not bool(values.any()):
+        return []
     before = joint_rank(values, "shifts")
     columns = bool((values == values[:1, :1]).all())
     other = _redrawn(values[0, 0] if columns else values, seed).expand_as(values)

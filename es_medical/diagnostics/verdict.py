@@ -47,6 +47,9 @@ def summary_line(finding: Finding, alone: Finding) -> str:
     label, more = LABELS[finding.action], f"{percent(finding.share)} of n against {percent(alone.share)} without"
     if finding.gain < LITTLE:
         return f"the group in use ({label}) shows this operator nothing new: {more}"
+    if finding.usable - alone.usable < LITTLE:
+        pairs = f"but only {percent(finding.usable)} is ever measured along with what a split shows"
+        return f"the group in use ({label}) can teach nothing new: {more}, {pairs}"
     return f"the group in use ({label}) adds {percent(finding.gain)} of n to what the operator sees: {more}"
 
 
@@ -177,7 +180,10 @@ def _advice(diagnosis: Diagnosis) -> str:
     if best is None and diagnosis.alone.share >= FULL:
         return "The operator alone sees everything: no transformation is needed."
     if best is None:
-        return "No set of transformations helps this operator: change the acquisition, or train with ground truth."
+        return (
+            "No set of transformations brings this operator 1 % or more: what it does not see needs another acquisition or "
+            "ground truth. A training without ground truth can still denoise what it sees."
+        )
     knob = " (in the CT bundle: --rotations 4)" if best.action == "fine_rotations" else ""
     return (
         f"Best to train with: {LABELS[best.action]}{knob}. They teach the right thing only if transformed images are as likely "

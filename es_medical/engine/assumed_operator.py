@@ -74,14 +74,14 @@ def _scanner(knobs: Knobs, size: int | None) -> Assumed:
     from es_medical.physics.ct import CT
     from es_medical.physics.ct_geometry import ParallelBeam
 
-    side, views = size or CT_SIDE, int(_number(knobs, "views"))
+    side, views = size or CT_SIDE, _whole(knobs, "views")
     geometry = ParallelBeam((side, side), n_views=views)
     words = f"{side} x {side} images, {views} views evenly over 180 degrees, parallel beam, {geometry.shape[1]} detector bins"
     return Assumed(CT(geometry), words)
 
 
 def _inpainting(knobs: Knobs, size: int | None) -> Assumed:
-    side, channels, kind, keep = size or PHOTO_SIDE, int(_number(knobs, "channels")), knobs.get("mask"), _number(knobs, "keep")
+    side, channels, kind, keep = size or PHOTO_SIDE, _whole(knobs, "channels"), knobs.get("mask"), _number(knobs, "keep")
     masks = {
         "values": lambda: bernoulli_mask((channels, side, side), keep, SEED),
         "pixels": lambda: bernoulli_mask((1, side, side), keep, SEED),
@@ -111,3 +111,10 @@ def _number(knobs: Knobs, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"{name} must be a number to assume an operator without a data file, got {value!r}")
     return value
+
+
+def _whole(knobs: Knobs, name: str) -> int:
+    value = _number(knobs, name)
+    if value != int(value):
+        raise ValueError(f"{name} must be a whole number, got {value}")
+    return int(value)

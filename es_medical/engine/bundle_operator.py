@@ -76,7 +76,8 @@ def read_subject(
     if size is not None:
         raise ValueError(f"the size of the images is that of the data file, {found}: --size is for a look without one")
     physics, images = _read(parser, found, n_images)
-    return Subject(physics, images, found, f"the operator of {found}", knobs, _split(knobs, physics), *names)
+    knobs |= {"data_file": found.name}  # the folder is nobody's business
+    return Subject(physics, images, found, f"the operator of {found.name}", knobs, _split(knobs, physics), *names)
 
 
 def config_files(given: Sequence[str]) -> list[str]:
@@ -85,7 +86,10 @@ def config_files(given: Sequence[str]) -> list[str]:
     >>> config_files(["a.yaml"]), config_files(["['a.yaml', 'b.yaml']"])
     (['a.yaml'], ['a.yaml', 'b.yaml'])
     """
-    return [str(one) for text in given for one in (ast.literal_eval(text) if text.startswith("[") else [text])]
+    try:
+        return [str(one) for text in given for one in (ast.literal_eval(text) if text.startswith("[") else [text])]
+    except (SyntaxError, ValueError) as error:
+        raise ValueError(f"{' '.join(given)}: a list of files is written \"['train.yaml','demo.yaml']\"") from error
 
 
 def _parser(files: Sequence[str], overrides: Mapping[str, Any]) -> ConfigParser:

@@ -10,7 +10,7 @@ import yaml
 
 from es_medical.data import file_digest
 from es_medical.diagnostics.actions import ACTIONS
-from es_medical.diagnostics.diagnosis import Diagnosis, diagnose, support_of
+from es_medical.diagnostics.diagnosis import GROUPS, Diagnosis, diagnose, support_of
 from es_medical.diagnostics.figures import coverage_figure, png, spectrum_figure
 from es_medical.diagnostics.split_ratios import SplitFinding, by_split_ratio, split_words
 from es_medical.diagnostics.suggestions import suggest
@@ -118,12 +118,18 @@ def report(
     """
     physics, support = subject.physics, support_of(subject.physics)
     found = diagnose(physics, actions or ACTIONS, subject.images, support, seed)
-    splits = _splits(subject, found, ratios, seed)
+    remarks: list[str] = []
+    try:
+        splits = _splits(subject, found, ratios, seed)
+    except ValueError as error:
+        if ratios is not None:  # asked for
+            raise
+        splits, remarks = (), [f"No split of these measurements can be drawn: {error}"]
     drawn = {"coverage.png": coverage_figure(physics, found), "spectrum.png": spectrum_figure(found)}
     pictures = {name: png(figure) for name, figure in drawn.items() if figure is not None}
     source = "" if subject.data_file is None else subject.data_file.name
     advice = [one.text for one in suggest(physics, found, seed) if one.kind == "acquisition"]
-    words = verdict(found, [split_words(splits)], advice, source)
+    words = verdict(found, [split_words(splits), *remarks], advice, source)
     return Report(subject, found, table(found), words, pictures, splits)
 
 
@@ -131,7 +137,8 @@ def _splits(subject: Subject, found: Diagnosis, ratios: Sequence[float] | None, 
     """Look at splits under the best set, else the largest that acts; none where the configuration has no split."""
     if subject.split is None:
         return ()
-    action = (found.best or found.findings[-1]).action
+    acting = [one for one in found.findings if one.action in GROUPS]
+    action = (found.best or (acting or found.findings)[-1]).action
     chosen = [subject.split.split_ratio] if ratios is None else ratios
     return by_split_ratio(subject.physics, subject.split, action, chosen, support_of(subject.physics), seed)
 

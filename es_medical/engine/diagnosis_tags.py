@@ -8,13 +8,15 @@ from typing import Any
 
 from torch.utils.data import default_collate
 
-from es_medical.diagnostics.diagnosis import LITTLE, Diagnosis, Finding, diagnose, support_of
+from es_medical.diagnostics.actions import probe
+from es_medical.diagnostics.diagnosis import LITTLE, QUICK_STEPS, Diagnosis, Finding, diagnose, support_of
 from es_medical.diagnostics.verdict import summary_line
 from es_medical.engine.evaluator import Evaluator
 from es_medical.engine.methods import METHODS
 from es_medical.groups import D4, FineRotations, Flips, Rotations, Shifts
 from es_medical.losses import Loss
-from es_medical.physics import Operator
+from es_medical.physics import MRI, CompressedSensing, MultiCoilMRI, Operator
+from es_medical.physics.pixels import Pixels
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +28,9 @@ NAMES: dict[type, str] = {
     FineRotations: "fine_rotations",
 }
 """Names in `es_medical.diagnostics` of the groups that bundles use."""
+CLOSED = ("flips", "rotations_90", "d4", "shifts")
+LONGEST = 60.0  # seconds that a training waits for a diagnosis at most
+ASK = "python -m es_medical.diagnose --config_file ..."
 
 
 def diagnosis_tags(tester: Evaluator, loss: Loss, method: str) -> dict[str, str]:
@@ -39,7 +44,7 @@ def diagnosis_tags(tester: Evaluator, loss: Loss, method: str) -> dict[str, str]
         method: name of the method.
 
     Returns:
-        Tags diagnosis.group, .n, .rank, .rank_alone, .share and .gain (% of n); none where no group is in use.
+        Tags diagnosis.group, .n, .rank, .rank_alone, .share, .gain and .usable (% of n); none where no group is in use.
     """
     try:
         action = group_in_use(tester, loss, method)
@@ -47,6 +52,9 @@ def diagnosis_tags(tester: Evaluator, loss: Loss, method: str) -> dict[str, str]
             return {}
         start = time.monotonic()
         physics = _operator(tester)
+        if (wait := _expected(physics, action)) > LONGEST:
+            logger.warning("the diagnosis of the operator is left out, it would take some %.0f s: %s", wait, ASK)
+            return {}
         found = diagnose(physics, [action], support=support_of(physics), quick=True)
         seconds = time.monotonic() - start
     except Exception as error:
@@ -71,6 +79,7 @@ def summary_tags(finding: Finding, alone: Finding) -> dict[str, str]:
         "diagnosis.rank_alone": _rank(alone),
         "diagnosis.share": f"{100 * finding.share:.2f} %",
         "diagnosis.gain": f"{100 * finding.gain:.2f} %",
+        "diagnosis.usable": f"{100 * finding.usable:.2f} %",
         "diagnosis.method": finding.spectrum.method,
     }
 
@@ -93,6 +102,19 @@ def _operator(tester: Evaluator) -> Operator:
     return copy.deepcopy(tester.physics).cpu().of(batch)
 
 
+def _expected(physics: Operator, action: str) -> float:
+    """Estimate the seconds of a diagnosis from one product with A^T A, for operators without a spectrum in closed form."""
+    always, shifted = isinstance(physics, MRI | Pixels), isinstance(physics, MultiCoilMRI | CompressedSensing)
+    if (always and action in CLOSED) or (shifted and action == "shifts"):
+        return 0.0
+    x = probe(physics, seed=0)
+    start = time.monotonic()
+    y = physics.A(x)
+    physics.A_adjoint(y)
+    rows = y.numel() if action == "shifts" else 0  # without a closed form each row of A is back-projected
+    return (time.monotonic() - start) * (rows + QUICK_STEPS * (1 + D4.order))
+
+
 def _rank(finding: Finding) -> str:
     error = finding.spectrum.error
     return f"{finding.rank:.0f}" + (f" ± {error:.0f}" if error > 0 else "")
@@ -102,7 +124,7 @@ def _tell(found: Diagnosis, action: str, loss: Loss, seconds: float) -> None:
     """Log the summary; as a warning where the group adds little to a training that sees measurements alone."""
     finding = found.of(action)
     line = summary_line(finding, found.alone)
-    if finding.gain < LITTLE and not loss.needs_image and found.alone.share < 1:
-        logger.warning("%s; what would help: python -m es_medical.diagnose --config_file ... (%.1f s)", line, seconds)
+    if finding.usable - found.alone.usable < LITTLE and not loss.needs_image and found.alone.share < 1:
+        logger.warning("%s; what would help: %s (%.1f s)", line, ASK, seconds)
     else:
         logger.info("%s (%.1f s)", line, seconds)

@@ -5,7 +5,7 @@ from helpers import line_mri, randn
 from es_medical.diagnostics.actions import ACTIONS
 from es_medical.diagnostics.coverage import coverage
 from es_medical.diagnostics.diagnosis import diagnose, support_of
-from es_medical.physics import CompressedSensing, Inpainting, bernoulli_mask, even_columns, gaussian_matrix
+from es_medical.physics import CompressedSensing, Decimation, Inpainting, bernoulli_mask, even_columns, gaussian_matrix
 from es_medical.physics.ct import CT
 from es_medical.physics.ct_geometry import ParallelBeam
 from es_medical.physics.fourier import ifft2c
@@ -131,3 +131,11 @@ def test_support_is_the_circle_that_every_view_sees():
     assert support_of(narrow).sum() < support_of(scanner(3, size=8)).sum()
     assert torch.equal(support_of(narrow), support_of(narrow).mT)
     assert support_of(line_mri((6, 6))) is None
+
+
+def test_decimated_pixels_are_bounded_by_the_pairs_that_are_seen_together():
+    """Every other row and column: flips move them onto others, but never measure those along with a seen one."""
+    found = diagnose(Decimation((8, 8), 2), ["flips"]).of("flips")
+    assert found.joint is not None
+    assert found.share == 1.0
+    assert found.usable == pytest.approx(0.25)

@@ -80,7 +80,7 @@ def test_mirrored_lines_are_those_that_a_flip_measures(width):
 def test_a_symmetric_mask_gains_nothing_by_flips_until_it_is_moved_by_a_line():
     size = (24, 32)
     found = suggested(MRI(symmetric(), size), ("flips",))
-    assert [one.kind for one in found] == ["acquisition", "acquisition", "group"]
+    assert [one.kind for one in found] == ["acquisition", "acquisition", "acquisition"]
     assert spectrum(MRI(symmetric(), size), "flips").rank() == spectrum(MRI(symmetric(), size), "none").rank()
     moved, redrawn, square = found
     assert moved.text.startswith("Move the mask by one line (10 of 11 k-space lines")
@@ -156,3 +156,7 @@ def test_the_best_group_of_the_diagnosis_is_suggested_with_what_it_shows():
 
 def test_an_operator_that_nothing_helps_has_no_suggestion():
     assert suggested(Inpainting([1] * 8, (8, 8))) == []
+
+
+def test_an_operator_that_sees_everything_gets_no_suggestion():
+    assert suggested(MRI(torch.ones(8), (8, 8)), ("flips", "d4")) == []

@@ -4,11 +4,14 @@ import pytest
 import torch
 from tiny import Parts, execute, workflow, write_sinograms, write_slices
 
+from es_medical.diagnostics.blur import IsotropicBlur
+from es_medical.diagnostics.diagnosis import diagnose
 from es_medical.engine import diagnosis_tags as module
-from es_medical.engine.diagnosis_tags import diagnosis_tags, group_in_use
+from es_medical.engine.diagnosis_tags import diagnosis_tags, group_in_use, summary_tags
 from es_medical.engine.tracking.server import connect
 from es_medical.groups import D4, FineRotations, Flips, Rotations, Shifts
 from es_medical.losses import EquivariantImaging, EquivariantSplitting, MeasurementConsistency, SeveralSplits, Supervised
+from es_medical.physics import MRI, Inpainting, even_columns
 from es_medical.splits import Split
 
 pytestmark = pytest.mark.filterwarnings(
@@ -148,3 +151,24 @@ def test_test_of_trained_weights_has_no_diagnosis(tmp_path, workflow_uri):
     client = connect(workflow_uri)
     found = client.search_runs([client.get_experiment_by_name(tmp_path.name).experiment_id], order_by=["start_time ASC"])
     assert ["diagnosis.group" in run.data.tags for run in found] == [True, False]
+
+
+def test_a_group_that_never_shows_pairs_is_warned_of(parts, told):
+    """Even push-broom columns under shifts: the mean Gram matrix has full rank, and still nothing new is learnt."""
+    found = diagnose(Inpainting(even_columns(16), (16, 16), 3), ["shifts"], quick=True)
+    module._tell(found, "shifts", SPLITTING, 0.0)
+    record = told.records[-1]
+    assert record.levelno == logging.WARNING
+    assert "can teach nothing new" in record.message
+    assert summary_tags(found.of("shifts"), found.alone)["diagnosis.usable"] == "50.00 %"
+
+
+def test_a_diagnosis_that_would_take_long_is_left_out(parts, told, monkeypatch):
+    monkeypatch.setattr(module, "_expected", lambda physics, action: 3600.0)
+    assert diagnosis_tags(parts.evaluator(equiv_group=D4()), SPLITTING, "es") == {}
+    assert "left out, it would take some 3600 s" in told.records[-1].message
+
+
+def test_operators_without_a_closed_form_are_timed(parts):
+    assert module._expected(MRI(torch.ones(16), (16, 16)), "d4") == 0.0
+    assert module._expected(IsotropicBlur((16, 16)), "d4") > 0.0
