@@ -17,8 +17,9 @@ from ignite.engine import Engine, Events
 
 from es_medical.data import SliceDataset, SliceHeader
 from es_medical.data.atomic import whole_or_not
-from es_medical.data.geometry import Geometry
+from es_medical.engine.columns import by_id, read_columns, recorded_planes
 from es_medical.engine.images import PngWriter, check_names
+from es_medical.engine.interval_files import check_flag, flagged, interval_pngs, interval_volume
 from es_medical.engine.volume import Volume, planes, volume_names
 from es_medical.metrics import magnitude
 
@@ -29,7 +30,6 @@ logger = logging.getLogger(__name__)
 
 Array = npt.NDArray[np.float32]
 Write = Callable[[], None]
-GEOMETRY = {"spacing": (2,), "position": (3,), "orientation": (6,), "slice_spacing": ()}
 UNITS = {"CT": " in HU"}
 
 
@@ -49,6 +49,9 @@ class SaveReconstructions:
     Photographs and digits (modality IMAGE) have no place in a body: in place of NIfTI they get `png/<id>_reconstruction.png`
     and `png/<id>_spread.png` (see `PngWriter`), and there is no DICOM.
 
+    Where the inferer makes intervals, also their half-width and the pixels where it is wide (1, else 0), `halfwidth` and
+    `flagged` in the names of datasets and files; there is no DICOM of these.
+
     A volume or image that fails does not stop the others; at the end the failures are raised together, with their causes.
 
     Args:
@@ -59,6 +62,7 @@ class SaveReconstructions:
             patient, study and geometry are taken from it. The slices must be those of one volume.
         method: name of the reconstruction method, for the headers.
         spread_max: value in stored units that is white in `png/<id>_spread.png`.
+        flag: fraction of the range of the volume, or photograph, above which the half-width of a pixel is wide.
 
     Raises:
         FileNotFoundError: no source DICOM.
@@ -75,12 +79,13 @@ class SaveReconstructions:
         source_dicom: str | Path | None = None,
         method: str = "network",
         spread_max: float = 0.2,
+        flag: float = 0.1,
     ) -> None:
         if dicom and dataset.header.modality == "IMAGE":
             raise ValueError("DICOM is for MR and CT, the slices are of modality IMAGE: set dicom to false")
         if source_dicom and not dicom:
             raise ValueError("source_dicom is given but dicom is off: set dicom to true, or leave source_dicom out")
-        self.folder, self.dataset = Path(output_dir), dataset
+        self.folder, self.dataset, self.flag = Path(output_dir), dataset, check_flag(flag)
         self._rows: list[dict[str, Any]] = []
         self._dicom = self._dicom_writer(source_dicom, method) if dicom else None
         self._png = self._png_writer(spread_max) if dataset.header.modality == "IMAGE" else None
@@ -105,19 +110,19 @@ class SaveReconstructions:
         making = Making(method, header.acceleration, _views(header), kind)
         writer = DicomWriter(self.folder / "dicom", making, source)
         if source is not None:
-            columns = _columns(self.dataset.path, self.dataset.rows)
+            columns = read_columns(self.dataset.path, self.dataset.rows)
             chosen = _by_volume(columns)
             if len(chosen) > 1:
                 raise ValueError(f"source_dicom is one series, the slices are of {len(chosen)} volumes: expected those of one")
             rows = next(iter(chosen.values()))
-            recorded = _recorded(columns, rows)
+            recorded = recorded_planes(columns, rows)
             source.matched(recorded, header.size, columns["slice"][rows].tolist())
             if not all(plane.known for plane in recorded):
                 logger.warning("slice positions are unknown: slice 0 is taken for the first source slice along the normal")
         return writer
 
     def _png_writer(self, spread_max: float) -> PngWriter:
-        check_names([one.decode() for one in _columns(self.dataset.path, self.dataset.rows)["id"]])
+        check_names([one.decode() for one in read_columns(self.dataset.path, self.dataset.rows)["id"]])
         return PngWriter(self.folder / "png", spread_max)
 
     def _collect(self, engine: Engine) -> None:
@@ -125,6 +130,8 @@ class SaveReconstructions:
         batch: Any = engine.state.batch
         for i, row in enumerate(batch["index"].tolist()):
             images = {"reconstruction": result.image[i], "spread": result.spread[i]}
+            if hasattr(result, "halfwidth"):
+                images["halfwidth"] = result.halfwidth[i]
             arrays = {name: image.cpu().numpy() for name, image in images.items()}
             self._rows.append({"row": row, "heldout": float(result.heldout[i])} | arrays)
 
@@ -132,7 +139,8 @@ class SaveReconstructions:
         self.folder.mkdir(parents=True, exist_ok=True)
         rows, self._rows = sorted(self._rows, key=lambda one: one["row"]), []
         columns = {name: np.stack([one[name] for one in rows]) for name in rows[0]}
-        columns |= _columns(self.dataset.path, columns["row"])
+        columns |= read_columns(self.dataset.path, columns["row"])
+        columns |= flagged(columns, by_id(columns) if self._png else _by_volume(columns), self.flag)
         self._write_hdf5(columns)
         parts = dict(self._images(columns) if self._png else self._volumes(columns))
         failed = _attempted(parts, what := "image" if self._png else "volume")
@@ -157,8 +165,9 @@ class SaveReconstructions:
     def _images(self, columns: dict[str, Any]) -> Iterator[tuple[str, list[Write]]]:
         assert self._png is not None
         pairs = zip(columns["reconstruction"], columns["spread"], strict=True)
-        for name, pair, (scale, offset) in zip(columns["id"], pairs, columns["scale"], strict=True):
-            yield name.decode(), [partial(self._png.write, name.decode(), pair, scale, offset)]
+        for (name, (row,)), pair, (scale, offset) in zip(by_id(columns).items(), pairs, columns["scale"], strict=True):
+            intervals = partial(interval_pngs, self._png.folder, self._png.spread_max, columns, name, row)
+            yield name, [partial(self._png.write, name, pair, scale, offset), intervals]
 
     def _volume(self, name: str, columns: dict[str, Any], chosen: npt.NDArray[np.int64]) -> Volume:
         """The slices `chosen` from the columns, which are in the order of their numbers."""
@@ -167,7 +176,8 @@ class SaveReconstructions:
             "reconstruction": (_magnitude(columns["reconstruction"][chosen]) * scale + offset).astype(np.float32),
             "spread": (_magnitude(columns["spread"][chosen]) * scale).astype(np.float32),  # a spread has no offset
         }
-        recorded, indices = _recorded(columns, chosen), columns["slice"][chosen]
+        images |= interval_volume(columns, chosen, scale)
+        recorded, indices = recorded_planes(columns, chosen), columns["slice"][chosen]
         sourced = self._dicom is not None and self._dicom.source is not None
         placed = tuple(recorded) if sourced else planes(recorded, indices, self.dataset.header.size)
         return Volume(name, columns["subject"][chosen[0]].decode(), images, indices, placed)
@@ -185,7 +195,7 @@ class SaveReconstructions:
             array[places] = values
             image = nib.Nifti1Image(array.transpose(2, 1, 0), affine)
             image.header.set_xyzt_units("mm")
-            unit = UNITS.get(self.dataset.header.modality, "")
+            unit = UNITS.get(self.dataset.header.modality, "") if name != "flagged" else ""
             unscaled = " and spacing" * any(plane.unscaled for plane in placed.geometries)
             assumed = f", nominal orientation{unscaled}" if placed.nominal else ""
             image.header["descrip"] = f"es_medical {name}{unit}, research only{assumed}"[:79]
@@ -213,33 +223,12 @@ def _views(header: SliceHeader) -> int:
     return int(header.mask.reshape(len(header.mask), -1).any(1).sum()) if header.modality == "CT" else 0
 
 
-def _columns(path: str, rows: npt.NDArray[np.int64]) -> dict[str, Any]:
-    """What the slice file says of its rows; NaN for what an older file does not hold."""
-    with h5py.File(path, "r") as file:
-        columns = {name: file[name][()][rows] for name in ("id", "subject", "slice", "scale")}
-        columns["volume"] = file["volume"][()][rows] if "volume" in file else np.full(len(rows), b"")
-        for name, shape in GEOMETRY.items():
-            columns[name] = file[name][()][rows] if name in file else np.full((len(rows), *shape), np.nan)
-    return columns
-
-
 def _by_volume(columns: dict[str, Any]) -> dict[str, npt.NDArray[np.int64]]:
     """Name of each volume -> its rows, in the order of the slice numbers."""
     subjects, volumes = ([one.decode() for one in columns[name]] for name in ("subject", "volume"))
     names = np.array(volumes if all(volumes) else volume_names(subjects, columns["slice"].tolist()))
     chosen = {str(name): np.flatnonzero(names == name) for name in sorted(set(names))}
     return {name: rows[np.argsort(columns["slice"][rows], kind="stable")] for name, rows in chosen.items()}
-
-
-def _recorded(columns: dict[str, Any], rows: npt.NDArray[np.int64]) -> list[Geometry]:
-    """Planes as the slice file states them, NaN where unknown; the shortest decimal numbers that mean the stored ones."""
-
-    def number(name: str, row: int) -> Any:  # noqa: ANN401 - one number or a tuple of them
-        values = tuple(float(str(value)) for value in np.ravel(columns[name][row]))
-        return values if GEOMETRY[name] else values[0]
-
-    order = ("position", "orientation", "spacing", "slice_spacing")
-    return [Geometry(*(number(name, int(row)) for name in order)) for row in rows]
 
 
 def _magnitude(images: Array) -> Array:

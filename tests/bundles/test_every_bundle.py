@@ -19,7 +19,8 @@ SCHEMA = Path(__file__).with_name("metadata_schema.json")
 FILES = ["train.yaml", "demo.yaml", "evaluate.yaml", "multi_gpu_train.yaml", "inference.json", "metadata.json", "logging.conf"]
 PLACES = ("/home", "/root", "/work", "/mnt", "/data/u", "C:\\")
 INFERENCE_ONLY = {"data_split", "mask_seed", "input_file", "failures", "weights", "dataset", "dataloader", "handlers"}
-INFERENCE_ONLY |= {"evaluator", "dicom", "source_dicom"}
+INFERENCE_ONLY |= {"evaluator", "dicom", "source_dicom", "intervals", "calibrate_by", "n_bootstrap", "flag"}
+INFERENCE_ONLY |= {"interval_inferer"}
 TRAINING_ONLY = {"step", "amp", "channels_last", "compiled", "rotations"}  # kept with the weights, of speed, of the loss
 unhashed = pytest.mark.filterwarnings("ignore:No hash value provided:UserWarning")  # our own file, not downloaded
 

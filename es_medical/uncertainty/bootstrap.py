@@ -1,0 +1,123 @@
+"""Images that stand for the error of a reconstruction: the equivariant bootstrap, and the passes of an inferer."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from es_medical.groups import Group
+from es_medical.physics.base import Operator, measure
+from es_medical.physics.transmission import Transmission
+from es_medical.randomness import item_generator
+from es_medical.types import Image, Measurement, PerItem
+
+SMALL_GROUP = 16
+"""Number of elements up to which all of them are used equally often."""
+
+Estimator = Callable[[Measurement, Operator, list[str], PerItem], Image]
+"""x_hat = f(y, A) for measurements (B, ...), their operator, the ids of the items and the noise level of each (B,)."""
+
+
+class Replica(NamedTuple):
+    """One image x_i that was made as x_hat was, from measurements like y."""
+
+    error: Image
+    """x_i - x_hat, (B, C, H, W)."""
+    measured: Image
+    """The same where A saw it, T_g (x_i - x_hat): what is outside the range of A^T there is what A lost, as it is for x_hat."""
+
+
+class Resampler(Protocol):
+    """Draws images x_i around x_hat = f(y) whose distances from x_hat stand for those of x_hat from the unknown x."""
+
+    n_samples: int
+    """Number N of images for each item."""
+
+    def __call__(
+        self, f: Estimator, x_hat: Image, y: Measurement, physics: Operator, ids: list[str], sigma: PerItem
+    ) -> Iterator[Replica]:
+        """Yield N of them."""
+
+
+class EquivariantBootstrap:
+    """x_i = T_g^-1 f(A T_g x_hat + epsilon), g and epsilon drawn anew for each i (Tachella & Pereyra 2023, algorithm 1).
+
+    A parametric bootstrap: x_hat takes the part of the image, and T_g moves it so that A loses another part of it each time. It
+    shows the error that f makes on images like x_hat; what x_hat itself lacks, and an error that f makes on every image alike
+    where T_g changes nothing, it doesn't show. Hence `es_medical.uncertainty.calibration`.
+
+    Args:
+        group: the group of T_g; None for the plain bootstrap, in which the noise alone is new.
+        n_samples: N.
+        seed: of g and epsilon; drawn for each item by its id, so batches don't matter.
+        transmission: how photons are counted, None for noise of level sigma that is added.
+
+    Raises:
+        ValueError: n_samples is below 2.
+    """
+
+    def __init__(
+        self, group: Group | None, n_samples: int = 30, seed: int = 0, transmission: Transmission | None = None
+    ) -> None:
+        if n_samples < 2 or n_samples != int(n_samples):
+            raise ValueError(f"n_samples must be a whole number, at least 2, got {n_samples}")
+        self.group, self.n_samples, self.seed, self.transmission = group, int(n_samples), seed, transmission
+
+    @torch.no_grad()
+    def __call__(
+        self, f: Estimator, x_hat: Image, y: Measurement, physics: Operator, ids: list[str], sigma: PerItem
+    ) -> Iterator[Replica]:
+        """Yield N replicas; y is not used, the measurements are simulated."""
+        for i in range(self.n_samples):
+            names = [f"{one}/bootstrap{i}" for one in ids]
+            generators = [item_generator(self.seed, one, "bootstrap") for one in names]
+            if self.group is None:
+                error = f(self._measured(x_hat, physics, sigma, generators), physics, names, sigma) - x_hat
+                yield Replica(error, error)
+                continue
+            g = torch.stack([self._element(self.group, i, one) for one in ids]).to(x_hat.device)
+            moved = self.group.apply(x_hat, g)
+            error = f(self._measured(moved, physics, sigma, generators), physics, names, sigma) - moved
+            yield Replica(self.group.inverse(error, g), error)
+
+    def _element(self, group: Group, i: int, key: str) -> Tensor:
+        """The i-th g of an item; of a small group each comes equally often (balanced resampling), round after round."""
+        if group.order > SMALL_GROUP:
+            return group.sample(1, item_generator(self.seed, f"{key}/bootstrap{i}", "bootstrap group"))[0]
+        turn, place = divmod(i, group.order)
+        order = torch.randperm(group.order, generator=item_generator(self.seed, f"{key}/round{turn}", "bootstrap group"))
+        return group.elements()[order[place]]
+
+    def _measured(self, x: Image, physics: Operator, sigma: PerItem, generators: list[torch.Generator]) -> Measurement:
+        """A x + epsilon, or the logarithm of photons that are counted behind x."""
+        if self.transmission is None:
+            return measure(physics, x, sigma, generators)
+        counts = self.transmission.sample(physics.A(x).clamp(min=0), generators)
+        return physics.mask * self.transmission.post_log(counts)
+
+
+class Passes:
+    """x_i = f_i(y): single passes of a network, each with its own split, noise and g: what the spread is made of.
+
+    Args:
+        one_pass: the estimator of a single pass, whose randomness is drawn by the ids.
+        n_samples: N.
+
+    Raises:
+        ValueError: n_samples is below 2.
+    """
+
+    def __init__(self, one_pass: Estimator, n_samples: int = 30) -> None:
+        if n_samples < 2 or n_samples != int(n_samples):
+            raise ValueError(f"n_samples must be a whole number, at least 2, got {n_samples}")
+        self.one_pass, self.n_samples = one_pass, int(n_samples)
+
+    @torch.no_grad()
+    def __call__(
+        self, f: Estimator, x_hat: Image, y: Measurement, physics: Operator, ids: list[str], sigma: PerItem
+    ) -> Iterator[Replica]:
+        """Yield N replicas; f is not used: what is random is in the passes."""
+        for i in range(self.n_samples):
+            error = self.one_pass(y, physics, [f"{one}/pass{i}" for one in ids], sigma) - x_hat
+            yield Replica(error, error)

@@ -1,0 +1,83 @@
+"""Calibration without ground truth: how many times too narrow the resampled intervals are, on held-out measurements."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from es_medical.uncertainty.coverage import check_level
+from es_medical.uncertainty.distances import Distances
+
+SCHEMA = 1
+FILE = "calibration.json"
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What makes intervals of error norms as wide as they should be (split-conformal; Romano et al. 2019, Angelopoulos 2021).
+
+    For n calibration items, error e_i of the held-out measurements and the root mean square r_i of what resampling predicts:
+
+        factor(p) = the ceil((n + 1) p)-th smallest of e_i / r_i.
+
+    For another item of the same kind, e <= factor(p) r then holds with probability p at least, whatever the network and the
+    resampling are worth, as far as e is that of held-out measurements. For the error of the whole image it holds under one
+    assumption, which no measurement can test: **resampling is as much too narrow outside the measured set as it is on the
+    held-out part of it**, entries weighted by how many they stand for.
+
+    Attributes:
+        distances: of the calibration items, over held-out measurements.
+        settings: what they were found with; intervals of another making need another calibration.
+    """
+
+    distances: Distances
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def n(self) -> int:
+        """Number of calibration items."""
+        return len(self.distances.error)
+
+    @property
+    def highest_level(self) -> float:
+        """Highest level that n items can vouch for, n / (n + 1); above it the factor is that of this level's rank."""
+        return self.n / (self.n + 1)
+
+    def factor(self, level: float) -> float:
+        """Return what the root mean square of resampled distances is multiplied by.
+
+        Raises:
+            ValueError: a level out of range.
+        """
+        check_level(level)
+        ratios = torch.where(self.distances.error > 0, self.distances.error / self.distances.root_mean_square, 0.0)
+        rank = min(math.ceil((self.n + 1) * level - 1e-9), self.n)  # 0.9 (n + 1) may be a whole number but for rounding
+        return float(ratios.sort().values[rank - 1])
+
+    def save(self, path: Path) -> None:
+        """Write a JSON file."""
+        content = {
+            "schema": SCHEMA,
+            "settings": dict(self.settings),
+            "error": self.distances.error.tolist(),
+            "resampled": self.distances.resampled.tolist(),
+        }
+        path.write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: Path) -> "Calibration":
+        """Undo `save`.
+
+        Raises:
+            FileNotFoundError: there is none.
+            ValueError: the file is no calibration of this version.
+        """
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+            raise ValueError(f"{path} is no calibration of schema {SCHEMA}: calibrate anew")
+        error, resampled = (torch.tensor(content[name], dtype=torch.float64) for name in ("error", "resampled"))
+        return cls(Distances(error, resampled), content["settings"])
