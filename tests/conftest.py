@@ -7,7 +7,7 @@ import pytest
 import torch
 from jaxtyping import config, install_import_hook
 
-CHECKED = ["diagnostics", "groups", "inferers", "losses", "metrics", "networks", "physics", "splits"]
+CHECKED = ["diagnostics", "groups", "inferers", "losses", "metrics", "networks", "physics", "splits", "uncertainty"]
 install_import_hook([f"es_medical.{name}" for name in CHECKED], "typechecking.check")
 torch.set_num_threads(1)
 

@@ -1,7 +1,7 @@
 """Images that stand for the error of a reconstruction: the equivariant bootstrap, and the passes of an inferer."""
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ class Replica(NamedTuple):
     """The same where A saw it, T_g (x_i - x_hat): what is outside the range of A^T there is what A lost, as it is for x_hat."""
 
 
+@runtime_checkable
 class Resampler(Protocol):
     """Draws images x_i around x_hat = f(y) whose distances from x_hat stand for those of x_hat from the unknown x."""
 

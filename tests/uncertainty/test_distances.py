@@ -141,6 +141,6 @@ def test_quantiles_are_of_each_item():
     assert found.times(torch.tensor([[1.0, 2.0]])).resampled[1].tolist() == pytest.approx([12.90994, 25.81989], rel=1e-4)
 
 
-def test_what_does_not_belong_together_is_refused():
+def test_what_does_not_belong_together_is_refused(unchecked):
     with pytest.raises(ValueError, match=r"errors \(2,\) and resampled \(3, 4\): expected n, n x N"):
         Distances(torch.zeros(2), torch.zeros(3, 4))
