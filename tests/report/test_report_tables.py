@@ -63,7 +63,7 @@ def test_a_missing_run_says_which_command_fills_it(store, table):
 
 
 def test_a_knob_that_the_configuration_has_already_is_not_repeated(store, table):
-    store.log("es", items(25), params={"epochs": "60", "lr": "0.001"})
+    store.log("es", items(25), params={"epochs": "60", "lr": "0.002"})
     command = by_method(table())["ei"].command
     assert "--lr " not in command
     assert "--acceleration" not in command
