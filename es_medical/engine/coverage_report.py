@@ -4,6 +4,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from es_medical.engine.results import print_table
 from es_medical.uncertainty import Calibration, Coverage
 
 logger = logging.getLogger(__name__)
@@ -37,16 +38,10 @@ def coverage_metrics(panels: Panels, level: float = 0.9) -> dict[str, float]:
 def print_coverage(table: Mapping[str, list[str]], calibration: Calibration, folder: Path) -> None:
     """Print the table, and what to make of it."""
     from rich.console import Console
-    from rich.table import Table
 
-    shown = Table(title="Test slices whose error lies in its interval (95 % confidence, slices taken as independent)")
-    for title in table:
-        shown.add_column(title)
-    for row in zip(*table.values(), strict=True):
-        shown.add_row(*row)
+    print_table(table, "Test slices whose error lies in its interval (95 % confidence, slices taken as independent)", 130)
     console = Console()
-    console.width = max(console.width, 130)  # not folded where the output is a file
-    console.print(shown)
+    console.width = max(console.width, 130)
     console.print(
         f"calibrated: 90 % of the errors are below {calibration.factor(0.9):.2f} times what the bootstrap predicts, by the "
         f"held-out measurements of {calibration.n} slices, which vouch for levels up to {100 * calibration.highest_level:.0f} %"

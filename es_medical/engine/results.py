@@ -75,18 +75,27 @@ def markdown(table: Mapping[str, list[str]], epoch: int) -> str:
     return f"Test slices, weights of epoch {epoch} (mean ± standard deviation):\n\n{lines}\n"
 
 
-def print_summary(table: Mapping[str, list[str]], epoch: int, uri: str, experiment: str, models: Path) -> None:
-    """Print the summary and where everything is."""
+def print_table(table: Mapping[str, list[str]], title: str, width: int) -> None:
+    """Print columns of text under their names, in `width` characters at least: not folded where the output is a file."""
     from rich.console import Console
     from rich.table import Table
 
-    shown = Table(title=f"Test slices, weights of epoch {epoch} (mean ± standard deviation)")
-    for title in table:
-        shown.add_column(title)
+    shown = Table(title=title)
+    for name in table:
+        shown.add_column(name)
     for row in zip(*table.values(), strict=True):
         shown.add_row(*row)
     console = Console()
-    console.width = max(console.width, 110)  # not folded where the output is a file
+    console.width = max(console.width, width)
     console.print(shown)
+
+
+def print_summary(table: Mapping[str, list[str]], epoch: int, uri: str, experiment: str, models: Path) -> None:
+    """Print the summary and where everything is."""
+    from rich.console import Console
+
+    print_table(table, f"Test slices, weights of epoch {epoch} (mean ± standard deviation)", 110)
+    console = Console()
+    console.width = max(console.width, 110)
     console.print(f"weights:    {models}")
     console.print(f"curves and pictures:  mlflow ui --backend-store-uri {uri}   (experiment {experiment})", soft_wrap=True)
