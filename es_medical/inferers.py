@@ -19,9 +19,9 @@ class Reconstruction(NamedTuple):
     """What an inferer returns."""
 
     image: Image
-    """Mean over all network passes, (B, C, H, W)."""
+    """Mean over the network passes on splits, or on all of y, (B, C, H, W)."""
     spread: Image
-    """Standard deviation over the passes, per pixel and channel, (B, C, H, W)."""
+    """Standard deviation over passes, per pixel and channel, (B, C, H, W); those on splits where the network was trained so."""
     heldout: PerItem
     """Held-out-measurement score, the mean over the splits (see `es_medical.metrics.heldout`)."""
 
@@ -30,7 +30,9 @@ class Inferer:
     """f_bar(y, A) = 1/J sum_j f(y_1^(j) + alpha omega^(j), A_1^(j)), equation (14) of the paper.
 
     Each of the J samples has its own split, recorruption noise and random g. Networks that were trained on whole
-    measurements (supervised) are averaged over the group instead, and the splits only give their held-out score.
+    measurements (supervised) are given all of y and averaged over the group instead, and the splits only give their
+    held-out score. `eval_split_input=False` (the name deepinv has for it) does the same with a network trained on splits:
+    it sees more than in training, the image is exactly equivariant and takes |G| passes.
 
     Args:
         split: draws M1.
@@ -38,7 +40,8 @@ class Inferer:
         sigma: standard deviation of the noise, in the units of y; None takes that of each item.
         alpha: recorruption strength.
         group: the group of the reconstructor, None when it has none (then `g` is not handed to it).
-        split_input: whether reconstructions come from split measurements (ES) or from all of y.
+        split_input: whether the network was trained on split measurements (ES) or on all of y.
+        eval_split_input: whether the image of a network trained on splits is the average over splits, or comes from all of y.
         whole_group: use every g for each sample (|G| times the cost) in place of a random one.
         seed: of the splits, noise and g; drawn for each item by its id, so batches don't matter.
         sigma_factor: what sigma is multiplied by, as in training.
@@ -58,6 +61,7 @@ class Inferer:
         seed: int = 0,
         sigma_factor: float = 1.0,
         transmission: Transmission | None = None,
+        eval_split_input: bool = True,
     ) -> None:
         if n_samples < 1 or n_samples != int(n_samples):
             raise ValueError(f"n_samples must be a whole number, at least 1, got {n_samples}")
@@ -65,7 +69,12 @@ class Inferer:
             raise ValueError(f"sigma and sigma_factor must be >= 0 and alpha > 0, got {sigma}, {sigma_factor} and {alpha}")
         self.split, self.n_samples, self.sigma, self.alpha = split, n_samples, sigma, alpha
         self.group, self.split_input, self.whole_group, self.seed = group, split_input, whole_group, seed
-        self.sigma_factor, self.transmission = sigma_factor, transmission
+        self.sigma_factor, self.transmission, self.eval_split_input = sigma_factor, transmission, eval_split_input
+
+    @property
+    def averages_splits(self) -> bool:
+        """Whether images are averages over splits; otherwise they come from all of y."""
+        return self.split_input and self.eval_split_input
 
     @property
     def settings(self) -> dict[str, str | float | bool | None]:
@@ -75,6 +84,7 @@ class Inferer:
             "split_ratio": self.split.split_ratio,
             "n_center": self.split.n_center,
             "split_input": self.split_input,
+            "eval_split_input": self.averages_splits,
             "sigma": self.sigma,
             "sigma_factor": self.sigma_factor,
             "alpha": self.alpha,
@@ -92,28 +102,32 @@ class Inferer:
         """
         level = 0.0 if self.transmission is not None else self.sigma_factor * noise_level(self.sigma, sigma)
         generators = [item_generator(self.seed, one, "inference") for one in ids]
-        moments, scores = _Moments(), []
+        of_splits, scores = _Moments(), []
         for _ in range(self.n_samples):
             m1 = self.split(physics, len(y), generators)
             physics1, physics2 = physics.masked(m1), physics.masked(physics.mask - m1)
             y1 = self._recorrupted(y, physics1, level, generators)
             passes = list(self._passes(reconstructor, y1, physics1, generators))
             scores.append(heldout_error(torch.stack(passes).mean(0), y, physics2))
-            moments.extend(passes if self.split_input else [])
-        if not self.split_input:
-            moments.extend(self._passes(reconstructor, y, physics, None))
-        return Reconstruction(moments.mean, moments.deviation(), torch.stack(scores).mean(0))
+            of_splits.extend(passes)
+        of_images = of_splits if self.averages_splits else self._moments_of_all(reconstructor, y, physics)
+        spread = (of_splits if self.split_input else of_images).deviation()
+        return Reconstruction(of_images.mean, spread, torch.stack(scores).mean(0))
 
     @torch.no_grad()
     def image(
         self, reconstructor: nn.Module, y: Measurement, physics: Operator, ids: list[str], sigma: PerItem | None = None
     ) -> Image:
-        """Return the image of a call alone: networks of whole measurements are spared the passes of the held-out score."""
-        if self.split_input:
+        """Return the image of a call alone: where it comes from all of y, without the passes of the held-out score."""
+        if self.averages_splits:
             return self(reconstructor, y, physics, ids, sigma).image
+        return self._moments_of_all(reconstructor, y, physics).mean
+
+    def _moments_of_all(self, reconstructor: nn.Module, y: Measurement, physics: Operator) -> "_Moments":
+        """Moments over the group of images from all of y."""
         moments = _Moments()
         moments.extend(self._passes(reconstructor, y, physics, None))
-        return moments.mean
+        return moments
 
     def _recorrupted(
         self, y: Measurement, physics1: Operator, level: float | Tensor, generators: list[torch.Generator]

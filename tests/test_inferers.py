@@ -37,6 +37,7 @@ def modes(**arguments):
         "whole group": Inferer(SPLIT, group=D4(), whole_group=True, **shared),
         "no group": Inferer(SPLIT, **shared),
         "supervised": Inferer(SPLIT, group=D4(), split_input=False, **shared),
+        "all of y": Inferer(SPLIT, group=D4(), eval_split_input=False, **shared),
     }
 
 
@@ -144,6 +145,19 @@ def test_supervised_networks_see_all_measurements(network, y, physics):
     assert found.heldout.shape == (4,)
 
 
+def test_trained_on_splits_and_given_all_of_y(network, y, physics):
+    """The image is the average over the group, exactly equivariant; spread and held-out error are those of the splits."""
+    inferer, splits = (modes()[mode] for mode in ("all of y", "random g"))
+    found, of_splits = (one(network, y, physics, IDS) for one in (inferer, splits))
+    with torch.no_grad():
+        torch.testing.assert_close(found.image, network(y, physics))
+    assert torch.equal(inferer.image(network, y, physics, IDS), found.image)
+    assert torch.equal(found.spread, of_splits.spread)
+    assert torch.equal(found.heldout, of_splits.heldout)
+    assert (inferer.settings["split_input"], inferer.settings["eval_split_input"]) == (True, False)
+    assert splits.settings["eval_split_input"]
+
+
 def test_heldout_measurements_do_not_reach_the_reconstruction_they_score(physics, y):
     class Leak(torch.nn.Module):
         def forward(self, y, physics):
@@ -185,4 +199,4 @@ def test_image_alone_is_that_of_the_call_in_no_more_passes(network, y, physics, 
     inferer = modes()[mode]
     (spy, whole), (other, alone) = spied(network), spied(network)
     assert torch.equal(inferer.image(other, y, physics, IDS), inferer(spy, y, physics, IDS).image)
-    assert len(alone) == (8 if mode == "supervised" else len(whole))
+    assert len(alone) == (len(whole) if inferer.averages_splits else 8)

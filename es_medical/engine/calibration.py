@@ -114,12 +114,12 @@ class CalibrationJob:
             self._report(found, epoch, tracker)
 
     def _kinds(self) -> list[Kind]:
-        """The bootstrap first; the spread where single passes differ."""
+        """The bootstrap first; the spread where images are averages of passes on splits."""
         inferer, both = self.validator.inferer, (self.n_bootstrap, FEWER)
         bootstraps = (EquivariantBootstrap(self.group, n, inferer.seed, inferer.transmission) for n in both)
         one_pass = estimator(inferer, unwrapped(self.checkpoints.network), 1)
         kinds = [Kind("bootstrap", *bootstraps)]
-        return kinds + [Kind("spread", *(Passes(one_pass, n) for n in both))] * inferer.split_input
+        return kinds + [Kind("spread", *(Passes(one_pass, n) for n in both))] * inferer.averages_splits
 
     def _calibrated(self, kind: Kind) -> Found:
         ours, _ = self._heldout(self.validator, kind)

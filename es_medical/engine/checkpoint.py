@@ -219,10 +219,11 @@ def load_weights(folder: str | Path, network: nn.Module, physics: Operator, infe
     _check_same("weights", folder, {"split_input": state["settings"]["split_input"]}, {"split_input": inferer.split_input})
     _load(network, state["reconstructor"], folder)
     for name, value in inferer.settings.items():
-        before = state["settings"].get(name)  # older weights have no photons
+        before = state["settings"].get(name, value)  # older weights don't say everything
         if value != before:
             warnings.warn(
-                f"the weights in {folder} were trained with {name} {before}, they are used with {value}: expect a worse result",
+                f"the weights in {folder} were trained with {name} {before}, they are used with {value}: "
+                "expect another result, most often a worse one",
                 stacklevel=2,
             )
     if not torch.equal(state["mask"], physics.mask.cpu()):

@@ -11,7 +11,7 @@ class Method(NamedTuple):
     Attributes:
         label: as tables name it.
         equivariant: the network is equivariant (Reynolds average, or a shift-equivariant denoiser).
-        split_input: the network is trained on split measurements, and averaged over splits at test time.
+        split_input: the network is trained on split measurements, and by default averaged over splits at test time.
         trained: False for a reconstruction that learns nothing.
     """
 

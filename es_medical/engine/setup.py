@@ -161,14 +161,18 @@ def build_inferer(
     sigma_factor: float = 1.0,
     photons: float | None = None,
     data_file: str = "",
+    eval_split_input: bool = True,
 ) -> Inferer:
     """Make the inferer of a method: averages over splits where it was trained on them; whole measurements for the others.
 
     With `photons`, those of the CT sinograms in `data_file` are divided as in training, in place of noise that is added.
+    Without `eval_split_input`, images come from whole measurements for every method.
     """
     averaged, counted = group_of(method, group), None if photons is None else read_transmission(data_file, photons)
     split_input = method_of(method).split_input
-    return Inferer(split, n_samples, sigma, alpha, averaged, split_input, whole_group, seed, sigma_factor, counted)
+    return Inferer(
+        split, n_samples, sigma, alpha, averaged, split_input, whole_group, seed, sigma_factor, counted, eval_split_input
+    )
 
 
 def build_optimizer(network: nn.Module, lr: float, weight_decay: float = 1e-8) -> AdamW:

@@ -79,6 +79,17 @@ def test_inference_runs_and_repeats_itself(trained, data_file, tmp_path):
     torch.testing.assert_close(*images, rtol=1e-4, atol=1e-5)
 
 
+def test_inference_from_all_of_y_is_the_equivariant_network_and_says_that_it_was_not_chosen_so(trained, data_file, tmp_path):
+    folder, _ = trained
+    one = workflow(["inference.json"], folder, data_file, "", output_dir=str(tmp_path), eval_split_input=False)
+    with pytest.warns(UserWarning, match="were trained with eval_split_input True, they are used with False"):
+        execute(one)
+    network, physics = (one.parser.get_parsed_content(name) for name in ("reconstructor", "physics"))
+    with h5py.File(data_file) as data, h5py.File(tmp_path / "reconstructions.h5") as file, torch.no_grad():
+        expected = network(torch.from_numpy(data["measurement"][()]), physics)
+        torch.testing.assert_close(torch.from_numpy(file["reconstruction"][()]), expected, rtol=1e-4, atol=1e-5)
+
+
 def test_inference_of_one_split_and_without_ground_truth(trained, tmp_path):
     folder, _ = trained
     blind = write_slices(tmp_path / "blind.h5", with_image=False)

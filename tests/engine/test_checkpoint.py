@@ -320,7 +320,7 @@ def test_weights_for_another_image_size_warn_in_place_of_crashing(data_file, tmp
         load_weights(tmp_path, other.network, other.physics, other.inferer)
 
 
-@pytest.mark.parametrize(("name", "value"), [("sigma", 0.5), ("alpha", 0.7)])
+@pytest.mark.parametrize(("name", "value"), [("sigma", 0.5), ("alpha", 0.7), ("eval_split_input", False)])
 def test_weights_for_other_settings_warn(data_file, tmp_path, name, value):
     parts = Parts(data_file)
     parts.checkpoints(tmp_path).save_best(1.0, 1)

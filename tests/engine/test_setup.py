@@ -111,8 +111,11 @@ def test_cpu_runs_the_plain_network_and_knobs_wrap_it():
 
 def test_only_splitting_methods_reconstruct_from_split_measurements(data_file):
     split = operators.build_split(data_file, "lines", 0.8, True)
-    given = [setup.build_inferer(method, split, 2, SIGMA, 0.5, D4(), False, 0).split_input for method in METHODS]
-    assert given == [method in ("es", "es_neq", "splitting") for method in METHODS]
+    inferers = [setup.build_inferer(method, split, 2, SIGMA, 0.5, D4(), False, 0) for method in METHODS]
+    assert [one.split_input for one in inferers] == [method in ("es", "es_neq", "splitting") for method in METHODS]
+    assert [one.averages_splits for one in inferers] == [one.split_input for one in inferers]
+    of_all = setup.build_inferer("es", split, 2, SIGMA, 0.5, D4(), False, 0, eval_split_input=False)
+    assert (of_all.split_input, of_all.averages_splits) == (True, False)
 
 
 def test_methods_that_are_not_equivariant_have_no_average():
@@ -154,6 +157,7 @@ def test_training_order_is_that_of_seed_and_epoch_alone(data_file):
     assert sorted(orders(0)[0]) == [f"item{i}" for i in range(SPLITS["train"])]
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")  # on a machine with one core
 def test_workers_give_the_batches_of_none(data_file):
     def batches(workers):
         loader = setup.build_loader(setup.build_dataset(data_file, "train"), 3, True, workers, seed=1)
