@@ -6,7 +6,7 @@ from es_medical.losses.photon import LOG_DOMAINS, PhotonSplitting
 from es_medical.losses.splitting import EquivariantSplitting, SeveralSplits
 from es_medical.losses.sure import Sure
 from es_medical.losses.unsure import Unsure, attach_multiplier, noise_level_of
-from es_medical.losses.weighting import WEIGHTINGS, RampWeighting, build_weighting
+from es_medical.losses.weighting import WEIGHTINGS, FrequencyWeighting, RampWeighting, build_weighting
 
 __all__ = [
     "LOG_DOMAINS",
@@ -15,6 +15,7 @@ __all__ = [
     "WEIGHTINGS",
     "EquivariantImaging",
     "EquivariantSplitting",
+    "FrequencyWeighting",
     "Loss",
     "LossValue",
     "MeasurementConsistency",

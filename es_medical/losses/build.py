@@ -57,7 +57,7 @@ def build_loss(
         alpha: recorruption strength of es.
         consistency_weight: weight of the consistency term of es.
         sigma_factor: what es, ei and sure multiply sigma by.
-        weighting: of the residuals of measurements: "none", or "ramp" along the detector of a sinogram.
+        weighting: of the residuals of measurements: "none", "ramp" along the detector of a sinogram, or "frequency" in k-space.
         group: what es draws an explicit g from (`Rotations`); None where the reconstructor is equivariant.
         transform: what ei turns or shifts images by.
         noisy: False where all slices are known to have no noise: with sigma None this is then 0, which saves ei and sure a

@@ -7,7 +7,7 @@ from torch import Tensor
 from es_medical.losses.base import Weighting
 from es_medical.types import Measurement
 
-WEIGHTINGS = ("none", "ramp")
+WEIGHTINGS = ("none", "ramp", "frequency")
 
 
 class RampWeighting:
@@ -67,8 +67,42 @@ def power(n: int, floor: float, device: torch.device | str = "cpu") -> Float[Ten
     return ramp / ((ramp * (1 + twice.double())).sum() / n)
 
 
+class FrequencyWeighting:
+    """W multiplies k-space at frequency k by max(|k|, 1)^p / c, |k| in cycles per field of view, from its centre n//2.
+
+    Amplitudes of images fall about as 1 / |k| (Field, J. Opt. Soc. Am. A 4, 2379, 1987), so a plain residual of k-space is
+    that of its centre, until that is learnt. With p = 1 all frequencies have a part in it from the first step on. What is
+    said of `RampWeighting` and minimisers holds: W is injective, and diagonal, so it commutes with every mask. c makes the
+    mean of W^2 over the grid 1; a mask with more of the centre than of the rest gives white noise less weight than that.
+
+    Args:
+        exponent: p.
+
+    Raises:
+        ValueError: the exponent is negative.
+
+    >>> FrequencyWeighting()(torch.ones(1, 2, 1, 4))[0, 0]
+    tensor([[1.5119, 0.7559, 0.7559, 0.7559]])
+    """
+
+    def __init__(self, exponent: float = 1.0) -> None:
+        if not exponent >= 0:
+            raise ValueError(f"the exponent of the weighting must be >= 0, got {exponent}")
+        self.exponent = exponent
+
+    def __call__(self, residual: Measurement) -> Measurement:
+        """Return W r of k-space (B, 2, H, W) or (B, 2, coils, H, W). Raises ValueError for another shape."""
+        if residual.ndim not in (4, 5) or residual.shape[1] != 2:
+            raise ValueError(
+                f"the weighting by frequency takes k-space (B, 2, H, W) or (B, 2, coils, H, W), got {tuple(residual.shape)}"
+            )
+        ky, kx = (torch.arange(n, device=residual.device, dtype=residual.dtype) - n // 2 for n in residual.shape[-2:])
+        gain = torch.hypot(ky[:, None], kx).clamp(min=1.0) ** self.exponent
+        return residual * (gain / gain.square().mean().sqrt())
+
+
 def build_weighting(name: str) -> Weighting | None:
-    """Make the weighting "none" (None) or "ramp". Raises ValueError for another name."""
+    """Make the weighting "none" (None), "ramp" or "frequency". Raises ValueError for another name."""
     if name not in WEIGHTINGS:
         raise ValueError(f"unknown weighting {name!r}: choose one of {', '.join(WEIGHTINGS)}")
-    return RampWeighting() if name == "ramp" else None
+    return {"none": None, "ramp": RampWeighting(), "frequency": FrequencyWeighting()}[name]

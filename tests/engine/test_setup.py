@@ -157,7 +157,6 @@ def test_training_order_is_that_of_seed_and_epoch_alone(data_file):
     assert sorted(orders(0)[0]) == [f"item{i}" for i in range(SPLITS["train"])]
 
 
-@pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")  # on a machine with one core
 def test_workers_give_the_batches_of_none(data_file):
     def batches(workers):
         loader = setup.build_loader(setup.build_dataset(data_file, "train"), 3, True, workers, seed=1)

@@ -7,6 +7,7 @@ from es_medical.groups import D4, FineRotations
 from es_medical.losses import (
     METHODS,
     EquivariantSplitting,
+    FrequencyWeighting,
     MeasurementConsistency,
     RampWeighting,
     Weighting,
@@ -295,3 +296,53 @@ def test_power_has_mean_one_over_all_frequencies(n):
     both = torch.cat((power(n, 0.05), power(n, 0.05)[1 : (n + 1) // 2]))
     assert len(both) == n
     assert float(both.mean()) == pytest.approx(1.0)
+
+
+# --- k-space
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 6, 5), (2, 2, 3, 6, 5), (1, 2, 1, 1)])
+def test_kspace_is_weighed_by_the_distance_from_its_centre(shape):
+    gain = FrequencyWeighting()(torch.ones(shape, dtype=torch.float64))
+    height, width = shape[-2:]
+    for i in range(height):
+        for j in range(width):
+            radius = max(((i - height // 2) ** 2 + (j - width // 2) ** 2) ** 0.5, 1.0)
+            expected = gain[..., height // 2, width // 2] * radius
+            torch.testing.assert_close(gain[..., i, j], expected)
+    torch.testing.assert_close(gain.square().mean((-2, -1)), torch.ones(shape[:-2], dtype=torch.float64))
+    root = FrequencyWeighting(0.5)(torch.ones_like(gain))
+    torch.testing.assert_close(root / root.amin(), (gain / gain.amin()).sqrt())
+    assert torch.equal(FrequencyWeighting(0.0)(gain), gain)
+
+
+def test_weighting_by_frequency_keeps_precision_and_commutes_with_masks():
+    residual = randn(3, 2, 8, 8)
+    m = Split("samples", 0.5)(line_mri((8, 8)), 3, rng())
+    weighting = build_weighting("frequency")
+    assert isinstance(weighting, Weighting)
+    assert weighting(residual).dtype == residual.dtype
+    torch.testing.assert_close(weighting(m * residual), m * weighting(residual))
+
+
+def test_what_is_no_kspace_is_refused(unchecked):
+    for shape in ((1, 1, 4, 8), (2, 4, 8), (1, 3, 8, 8)):
+        with pytest.raises(ValueError, match="takes k-space"):
+            FrequencyWeighting()(torch.ones(shape))
+    with pytest.raises(ValueError, match="exponent of the weighting must be >= 0, got -1"):
+        FrequencyWeighting(-1.0)
+
+
+@pytest.mark.parametrize(("assumed", "right"), [(SIGMA, True), (0.5 * SIGMA, False)])
+def test_mean_of_es_weighted_by_frequency_is_the_noiseless_quantity_and_a_constant_of_the_masks(assumed, right):
+    """Within 4 standard errors; of a wrong noise level it is not, by 8."""
+    n, physics, generator, weighting = 6_000, line_mri((8, 8)), rng(3), FrequencyWeighting()
+    x = randn(1, 2, 8, 8, seed=5).expand(n, -1, -1, -1)
+    f, y = Recorder(nonlinear), measure(physics, x, SIGMA, generator)
+    total = EquivariantSplitting(Split(split_ratio=0.5), assumed, ALPHA, W, weighting=weighting)(f, y, physics, generator).total
+    error, m1 = physics.A(f.x_hat - x), f.physics1.mask
+    m2, ones = physics.mask - m1, torch.ones_like(y)
+    noiseless = W * mean_square(error, m1, weighting) + mean_square(error, m2, weighting)
+    traces = [mean_square(ones, m, weighting) for m in (m1, m2)]
+    constant = SIGMA**2 * (W * (1 + 1 / ALPHA**2) * traces[0] + traces[1])
+    assert within((total - noiseless - constant).double(), 0.0, standard_errors=4 if right else 8) == right
