@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from es_medical.report.groups import Group
-from es_medical.report.methods import label, place
+from es_medical.report.methods import LEARNING_FREE, kind, label, place
 from es_medical.report.runs import Point, Run
 
 SHARE = 0.9
@@ -77,7 +77,8 @@ def curve(run: Run) -> Curve | None:
 def race(group: Group) -> Race | None:
     """Compare how soon the trained methods of a group get there; None where no run has a validation curve."""
     curves = {method: [one for run in runs if (one := curve(run))] for method, runs in group.runs.items()}
-    trained = {method: curves[method] for method in sorted(curves, key=place) if curves[method]}
+    learning = [method for method in sorted(curves, key=place) if kind(method) != LEARNING_FREE]  # the others try weights
+    trained = {method: curves[method] for method in learning if curves[method]}
     trained = {method: found for method, found in trained.items() if any(one.seconds[-1] > 0 for one in found)}
     if not trained:
         return None

@@ -98,6 +98,7 @@ def test_methods_are_compared_at_the_time_of_the_shortest_training(store):
     store.log("es", items(28), curve=((0, 0.0, 20.0), (1, 10.0, 28.0), (2, 10.0, 29.5)))
     store.log("ei", items(24), curve=((0, 0.0, 20.0), (1, 50.0, 22.0), (2, 50.0, 24.0)))
     store.log("tv", items(22), curve=())
+    store.log("tikhonov", items(21), curve=((1, 1.0, 20.5), (2, 1.0, 20.6)))  # two weights, not a training
     found = race(one_group(store))
     assert found.target == pytest.approx(29.0)  # 20 + 0.9 * 10
     assert found.equal_time == 20.0
