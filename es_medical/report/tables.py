@@ -167,7 +167,8 @@ def _rows(
         durations = DURATIONS.get(study.key, ()) if study and knows else ()
         duration = next((one for one in durations if one.method == method), None)
         missing = "" if scores else command(method, knows)
-        rows.append(Row(method, name, knows, scores, training(runs), len(runs), beside, duration, missing))
+        took = None if kind(method) == LEARNING_FREE else training(runs)  # they try weights in place of epochs
+        rows.append(Row(method, name, knows, scores, took, len(runs), beside, duration, missing))
     return _marked(rows)
 
 

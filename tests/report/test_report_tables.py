@@ -158,6 +158,8 @@ def test_the_baseline_is_filled_by_any_run_and_by_its_own_run_first(store, table
 
 def test_training_time_is_the_sum_of_the_epochs(store, table):
     store.log("es", items(25), curve=((0, 0.0, 20.0), (1, 3.0, 21.0), (2, 4.0, 22.0)))
+    store.log("tv", items(22), curve=((1, 1.0, 20.0), (2, 1.0, 21.0)))  # two weights are tried
+    assert by_method(table())["tv"].training is None
     took = by_method(table())["es"].training
     assert (took.seconds, took.epochs, took.seconds_per_epoch) == (7.0, 2.0, 3.5)
 
