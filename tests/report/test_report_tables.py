@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+import yaml
 from report_store import items
 
 from es_medical.engine.methods import METHODS
@@ -63,7 +64,8 @@ def test_a_missing_run_says_which_command_fills_it(store, table):
 
 
 def test_a_knob_that_the_configuration_has_already_is_not_repeated(store, table):
-    store.log("es", items(25), params={"epochs": "60", "lr": "0.002"})
+    demo = yaml.safe_load((REPOSITORY / "bundles/fastmri_synthetic/configs/demo.yaml").read_text())
+    store.log("es", items(25), params={name: str(demo[name]) for name in ("epochs", "lr")})
     command = by_method(table())["ei"].command
     assert "--lr " not in command
     assert "--acceleration" not in command
