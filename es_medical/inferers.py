@@ -1,6 +1,6 @@
-"""Reconstruction at test time: an average over splits, noise and group, with its spread and the held-out score."""
+"""Reconstruction at test time: an average over splits, noise and group, or over the group; its spread, the held-out score."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import torch
@@ -26,13 +26,26 @@ class Reconstruction(NamedTuple):
     """Held-out-measurement score, the mean over the splits (see `es_medical.metrics.heldout`)."""
 
 
+Settings = Mapping[str, str | float | bool | None]
+
+
+def complete(settings: Settings) -> Settings:
+    """Add to the settings of an inferer, as an older version kept them, what it did without saying so.
+
+    >>> complete({"split_input": True}) == {"split_input": True, "photons": None, "averages_splits": True}
+    True
+    """
+    return {"photons": None, "averages_splits": settings.get("split_input")} | dict(settings)
+
+
 class Inferer:
     """f_bar(y, A) = 1/J sum_j f(y_1^(j) + alpha omega^(j), A_1^(j)), equation (14) of the paper.
 
     Each of the J samples has its own split, recorruption noise and random g. Networks that were trained on whole
     measurements (supervised) are given all of y and averaged over the group instead, and the splits only give their
     held-out score. `eval_split_input=False` (the name deepinv has for it) does the same with a network trained on splits:
-    it sees more than in training, the image is exactly equivariant and takes |G| passes.
+    it sees more than in training. Where there is a group the image takes |G| passes and is exactly equivariant, else one. The
+    splits are drawn as before, for the spread and the held-out score, which then are not those of that image.
 
     Args:
         split: draws M1.
@@ -65,6 +78,8 @@ class Inferer:
     ) -> None:
         if n_samples < 1 or n_samples != int(n_samples):
             raise ValueError(f"n_samples must be a whole number, at least 1, got {n_samples}")
+        if not isinstance(eval_split_input, bool):
+            raise ValueError(f"eval_split_input must be true or false, got {eval_split_input!r}")
         if not (sigma is None or sigma >= 0) or not alpha > 0 or not sigma_factor >= 0:
             raise ValueError(f"sigma and sigma_factor must be >= 0 and alpha > 0, got {sigma}, {sigma_factor} and {alpha}")
         self.split, self.n_samples, self.sigma, self.alpha = split, n_samples, sigma, alpha
@@ -84,7 +99,7 @@ class Inferer:
             "split_ratio": self.split.split_ratio,
             "n_center": self.split.n_center,
             "split_input": self.split_input,
-            "eval_split_input": self.averages_splits,
+            "averages_splits": self.averages_splits,
             "sigma": self.sigma,
             "sigma_factor": self.sigma_factor,
             "alpha": self.alpha,

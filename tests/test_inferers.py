@@ -154,8 +154,15 @@ def test_trained_on_splits_and_given_all_of_y(network, y, physics):
     assert torch.equal(inferer.image(network, y, physics, IDS), found.image)
     assert torch.equal(found.spread, of_splits.spread)
     assert torch.equal(found.heldout, of_splits.heldout)
-    assert (inferer.settings["split_input"], inferer.settings["eval_split_input"]) == (True, False)
-    assert splits.settings["eval_split_input"]
+    assert (inferer.settings["split_input"], inferer.settings["averages_splits"]) == (True, False)
+    assert splits.settings["averages_splits"]
+
+
+def test_all_of_y_without_a_group_takes_one_pass(network, y, physics):
+    spy, passes = spied(network)
+    image = Inferer(SPLIT, 3, SIGMA, eval_split_input=False).image(spy, y, physics, IDS)
+    assert len(passes) == 1
+    assert torch.equal(image, passes[0][3])
 
 
 def test_heldout_measurements_do_not_reach_the_reconstruction_they_score(physics, y):
@@ -180,6 +187,9 @@ def test_number_of_samples_must_be_positive(unchecked):
     for n in (0, 2.5):
         with pytest.raises(ValueError, match=f"n_samples must be a whole number, at least 1, got {n}"):
             Inferer(SPLIT, n)
+    for value in (None, "false", 1):
+        with pytest.raises(ValueError, match="eval_split_input must be true or false, got"):
+            Inferer(SPLIT, 1, eval_split_input=value)
     with pytest.raises(ValueError, match="sigma and sigma_factor must be >= 0 and alpha > 0, got -1"):
         Inferer(SPLIT, 1, sigma=-1.0)
 

@@ -20,7 +20,7 @@ from es_medical.data.atomic import whole_or_not
 from es_medical.engine.distributed import gather, rank, unwrapped, wait, world_size
 from es_medical.engine.schedule import Schedule
 from es_medical.engine.trainer import Trainer
-from es_medical.inferers import Inferer
+from es_medical.inferers import Inferer, complete
 from es_medical.networks import ReynoldsAveraging
 from es_medical.physics import Operator
 
@@ -218,14 +218,21 @@ def load_weights(folder: str | Path, network: nn.Module, physics: Operator, infe
     _check_same("weights", folder, state["architecture"], architecture(unwrapped(network)))
     _check_same("weights", folder, {"split_input": state["settings"]["split_input"]}, {"split_input": inferer.split_input})
     _load(network, state["reconstructor"], folder)
-    for name, value in inferer.settings.items():
-        before = state["settings"].get(name, value)  # older weights don't say everything
-        if value != before:
+    before, now = complete(state["settings"]), inferer.settings
+    for name in now:
+        if name != "averages_splits" and now[name] != before.get(name):
             warnings.warn(
-                f"the weights in {folder} were trained with {name} {before}, they are used with {value}: "
-                "expect another result, most often a worse one",
+                f"the weights in {folder} were trained with {name} {before.get(name)}, they are used with {now[name]}: "
+                "expect a worse result",
                 stacklevel=2,
             )
+    if now["averages_splits"] != before["averages_splits"]:
+        kinds = "made from all measurements", "averages over splits"
+        warnings.warn(
+            f"the weights in {folder} were chosen by images that are {kinds[bool(before['averages_splits'])]}, these are "
+            f"{kinds[bool(now['averages_splits'])]}: set eval_split_input as in training to get what was tested",
+            stacklevel=2,
+        )
     if not torch.equal(state["mask"], physics.mask.cpu()):
         warnings.warn(
             f"the weights in {folder} were trained with another sampling mask than the data has "

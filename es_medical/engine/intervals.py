@@ -10,7 +10,7 @@ from es_medical.data import file_digest
 from es_medical.engine.checkpoint import BEST
 from es_medical.engine.config import whole
 from es_medical.groups import Group
-from es_medical.inferers import Inferer
+from es_medical.inferers import Inferer, complete
 from es_medical.uncertainty import FILE, Calibration, EquivariantBootstrap, IntervalInferer, SelfCalibration
 
 logger = logging.getLogger(__name__)
@@ -97,6 +97,7 @@ def interval_settings(inferer: Inferer, group: Group, ckpt_dir: str | Path, meth
 
 def check_settings(path: Path, kept: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Raise ValueError where a calibration is not of what it is to be used for; the message names what differs."""
-    different = [f"{name} {kept.get(name)} and {value}" for name, value in given.items() if kept.get(name) != value]
+    before = complete(kept)
+    different = [f"{name} {before.get(name)} and {value}" for name, value in given.items() if before.get(name) != value]
     if different:
         raise ValueError(f"{path} was made for something else ({'; '.join(different)}): calibrate anew by {CALIBRATE}")

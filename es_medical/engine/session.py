@@ -256,7 +256,9 @@ class Training(Evaluation):
 
     @property
     def _identity(self) -> dict[str, str]:
-        return {"method": self.record.method, "key_metric": self.validator.key_metric}
+        inferer, metric = self.validator.inferer, self.validator.key_metric
+        other_images = metric == "psnr" and inferer.split_input and not inferer.averages_splits
+        return {"method": self.record.method, "key_metric": metric + " of images from all of y" * other_images}
 
     def _uses_of_ground_truth(self) -> tuple[str, str]:
         uses = (self.trainer.loss.needs_image, self.validator.key_metric == "psnr")

@@ -10,7 +10,7 @@ from es_medical.report.levels import Levels
 from es_medical.report.methods import PAIRS, label, place
 from es_medical.report.paper import LEVELS, RATIOS
 from es_medical.report.tables import Row, Table
-from es_medical.report.timing import curve
+from es_medical.report.timing import curves
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,8 +42,7 @@ def png(figure: "Figure") -> bytes:
 
 def curves_figure(group: Group) -> "Figure | None":
     """PSNR of the validation items against epochs and against training time; None where no run has a curve."""
-    found = {method: [one for run in runs if (one := curve(run))] for method, runs in group.runs.items()}
-    shown = {method: found[method] for method in sorted(found, key=place) if any(len(one.psnr) > 1 for one in found[method])}
+    shown = {method: seeds for method, seeds in curves(group).items() if any(len(one.psnr) > 1 for one in seeds)}
     if not shown:
         return None
     figure = _figure(10, 3.8)

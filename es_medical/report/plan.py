@@ -26,6 +26,13 @@ MORE: Mapping[str, tuple[str, ...]] = {
 """Methods beside those of the paper's table, by experiment."""
 
 
+NO_RESULT = (
+    *("data_file", "experiment", "scale", "key_metric", "val_interval", "lr_milestones", "run_name"),
+    *("cache_device", "num_workers", "channels_last"),
+)
+"""Knobs of a configuration that a finished run may have otherwise: place, speed, or what follows from the others."""
+
+
 class Planned(NamedTuple):
     """One run of a reproduction.
 
@@ -113,8 +120,6 @@ def _run(study: Study, method: str, ratio: float | None, scale: str, bundles: Pa
     knobs["key_metric"] = "auto"  # the same choice of weights for all methods: PSNR of validation images where there are any
     if METHODS[method].trained:
         knobs |= _budget(study, method, settings, knobs, demo, effort)
-    else:
-        knobs["n_samples"] = 1  # splits are for the held-out error alone there, which no table has: TV takes minutes for each
     return Planned(study, method, ratio, overlays, knobs, data)
 
 
@@ -130,6 +135,14 @@ def _budget(
     milestones = [max(1, round(epochs * one / default)) for one in settings["lr_milestones"]]
     interval = max(1, min(int(settings["val_interval"]), epochs // 4))
     return {"epochs": epochs, "lr_milestones": milestones, "val_interval": interval}
+
+
+def differences_to_training(run: Planned, bundles: Path) -> dict[str, tuple[Any, Any]]:
+    """What the overlays and knobs of a run set, of what decides its result: name -> (value, that of train.yaml)."""
+    configs = bundles / run.study.bundle / "configs"
+    default, whole = _settings(configs, ()), _settings(configs, run.overlays) | dict(run.knobs)
+    plain = (name for name in whole if name not in NO_RESULT and not isinstance(whole[name], dict))
+    return {name: (whole[name], default.get(name)) for name in plain if whole[name] != default.get(name)}
 
 
 def _settings(configs: Path, overlays: Sequence[str]) -> dict[str, Any]:

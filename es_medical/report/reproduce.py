@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from es_medical.engine.methods import METHODS
 from es_medical.engine.tracking.entries import experiment_of
 from es_medical.engine.tracking.server import connect, resolve_uri, sqlite_path
 from es_medical.report.launch import Finished, Job, last_lines, run_jobs
-from es_medical.report.plan import Planned
+from es_medical.report.plan import Planned, differences_to_training
 from es_medical.report.runs import number
 from es_medical.report.store import ReportError
 
@@ -100,11 +101,14 @@ def is_there(client: "MlflowClient", run: Planned, how: Reproduction) -> bool:
 
 
 def _same(found: "MlflowRun", run: Planned, how: Reproduction) -> bool:
+    """Whether a run has the knobs of a planned one; older runs lack knobs that have come since, and had their defaults."""
     params = found.data.params
     same_level = run.ratio is None or number(params.get("ratio")) == run.ratio
-    wanted = {name: value for name, value in run.knobs.items() if name == "epochs"} | dict(how.knobs)
-    if any(_plain(params[name]) != _plain(value) for name, value in wanted.items() if name in params):
-        return False
+    wanted = differences_to_training(run, how.bundles) if METHODS[run.method].trained else {}
+    given = {name: (value, value) for name, value in how.knobs.items()}
+    for name, (value, default) in (wanted | given).items():
+        if _plain(params.get(name, default)) != _plain(value):
+            return False
     return same_level and params.get("seed", "0") == str(how.seed) and "test/heldout" in found.data.metrics
 
 

@@ -74,12 +74,16 @@ def curve(run: Run) -> Curve | None:
     return Curve(tuple(p.step for p in points), _epochs(points, epochs), seconds, tuple(p.value for p in points))
 
 
+def curves(group: Group) -> dict[str, list[Curve]]:
+    """Return the curves of each method that is trained, in the order of tables; those that learn nothing try weights."""
+    learning = [method for method in sorted(group.runs, key=place) if kind(method) != LEARNING_FREE]
+    found = {method: [one for run in group.runs[method] if (one := curve(run))] for method in learning}
+    return {method: of_seeds for method, of_seeds in found.items() if of_seeds}
+
+
 def race(group: Group) -> Race | None:
     """Compare how soon the trained methods of a group get there; None where no run has a validation curve."""
-    curves = {method: [one for run in runs if (one := curve(run))] for method, runs in group.runs.items()}
-    learning = [method for method in sorted(curves, key=place) if kind(method) != LEARNING_FREE]  # the others try weights
-    trained = {method: curves[method] for method in learning if curves[method]}
-    trained = {method: found for method, found in trained.items() if any(one.seconds[-1] > 0 for one in found)}
+    trained = {method: found for method, found in curves(group).items() if any(one.seconds[-1] > 0 for one in found)}
     if not trained:
         return None
     equal = min(_mean([one.seconds[-1] for one in found]) for found in trained.values())

@@ -82,7 +82,7 @@ def test_inference_runs_and_repeats_itself(trained, data_file, tmp_path):
 def test_inference_from_all_of_y_is_the_equivariant_network_and_says_that_it_was_not_chosen_so(trained, data_file, tmp_path):
     folder, _ = trained
     one = workflow(["inference.json"], folder, data_file, "", output_dir=str(tmp_path), eval_split_input=False)
-    with pytest.warns(UserWarning, match="were trained with eval_split_input True, they are used with False"):
+    with pytest.warns(UserWarning, match="chosen by images that are averages over splits"):
         execute(one)
     network, physics = (one.parser.get_parsed_content(name) for name in ("reconstructor", "physics"))
     with h5py.File(data_file) as data, h5py.File(tmp_path / "reconstructions.h5") as file, torch.no_grad():

@@ -320,12 +320,34 @@ def test_weights_for_another_image_size_warn_in_place_of_crashing(data_file, tmp
         load_weights(tmp_path, other.network, other.physics, other.inferer)
 
 
-@pytest.mark.parametrize(("name", "value"), [("sigma", 0.5), ("alpha", 0.7), ("eval_split_input", False)])
+@pytest.mark.parametrize(("name", "value"), [("sigma", 0.5), ("alpha", 0.7)])
 def test_weights_for_other_settings_warn(data_file, tmp_path, name, value):
     parts = Parts(data_file)
     parts.checkpoints(tmp_path).save_best(1.0, 1)
     setattr(parts.inferer, name, value)
     with pytest.warns(UserWarning, match=rf"trained with {name} .*, they are used with {value}"):
+        load_weights(tmp_path, parts.network, parts.physics, parts.inferer)
+
+
+def test_weights_chosen_by_other_images_warn(data_file, tmp_path):
+    parts = Parts(data_file)
+    parts.checkpoints(tmp_path).save_best(1.0, 1)
+    parts.inferer.eval_split_input = False
+    with pytest.warns(UserWarning, match="chosen by .* averages over splits, these are made from all measurements"):
+        load_weights(tmp_path, parts.network, parts.physics, parts.inferer)
+
+
+def test_older_weights_averaged_splits_and_counted_no_photons(data_file, tmp_path, recwarn):
+    parts = Parts(data_file)
+    parts.checkpoints(tmp_path).save_best(1.0, 1)
+    state = torch.load(tmp_path / "reconstructor.pt")
+    for name in ("photons", "averages_splits"):
+        del state["settings"][name]
+    torch.save(state, tmp_path / "reconstructor.pt")
+    load_weights(tmp_path, parts.network, parts.physics, parts.inferer)
+    assert not recwarn.list
+    parts.inferer.eval_split_input = False
+    with pytest.warns(UserWarning, match="averages over splits"):
         load_weights(tmp_path, parts.network, parts.physics, parts.inferer)
 
 

@@ -118,6 +118,12 @@ def test_only_splitting_methods_reconstruct_from_split_measurements(data_file):
     assert (of_all.split_input, of_all.averages_splits) == (True, False)
 
 
+@pytest.mark.parametrize(("method", "given", "taken"), [("es", 10, 10), ("sure", 10, 10), ("tv", 10, 2), ("tikhonov", 1, 1)])
+def test_methods_that_learn_nothing_take_few_splits(data_file, method, given, taken):
+    split = operators.build_split(data_file, "lines", 0.8, True)
+    assert setup.build_inferer(method, split, given, SIGMA, 0.5, D4(), False, 0).n_samples == taken
+
+
 def test_methods_that_are_not_equivariant_have_no_average():
     for method in METHODS:
         network = setup.build_reconstructor(torch.nn.Identity(), D4(), "cpu", 1, method=method)

@@ -7,7 +7,7 @@ import pytest
 from report_store import items
 from rich.console import Console
 
-from es_medical.report.plan import plan
+from es_medical.report.plan import differences_to_training, plan
 from es_medical.report.reproduce import Reproduction, is_there
 
 BUNDLES = Path(__file__).parents[2] / "bundles"
@@ -21,14 +21,15 @@ def how(store, tmp_path):
     return make
 
 
-def planned(effort):
-    return plan("demo", ["inpainting"], ["es"], BUNDLES, effort)[0]
+def planned(effort, study="inpainting", method="es"):
+    return plan("demo", [study], [method], BUNDLES, effort)[0]
 
 
-def finish(store, how, run, **params):
+def finish(store, how, run, without=(), **params):
     study = how.experiment(run)
-    knobs = {"epochs": str(run.knobs["epochs"])} | params
-    store.log("es", items(25), study, "div2k_inpainting", {}, params=knobs, tags={"study": study}, metrics={"heldout": 0.1})
+    own = {name: str(value) for name, (value, _) in differences_to_training(run, BUNDLES).items() if name not in without}
+    tags, scores = {"study": study}, {"heldout": 0.1}
+    store.log(run.method, items(25), study, run.study.bundle, {}, params=own | params, tags=tags, metrics=scores)
 
 
 def test_a_finished_run_is_not_made_again(store, how):
@@ -48,3 +49,21 @@ def test_a_run_with_other_knobs_does_not_stand_for_this_one(store, how):
     assert not is_there(store.client, planned(0.1), how(widths="[8,16]"))
     assert how(widths="[4,8]").folder(planned(0.1)) != how(widths="[8,16]").folder(planned(0.1))
     assert "/" not in how(data_file="/a/b.h5").folder(planned(0.1)).name
+
+
+@pytest.mark.parametrize("knob", ["eval_split_input", "weighting", "iterations"])
+def test_a_run_from_before_a_knob_had_its_default(store, how, knob):
+    finish(store, how(), planned(0.1, "mri_x8"), without=(knob,))
+    assert not is_there(store.client, planned(0.1, "mri_x8"), how())  # the demo sets another value
+
+
+def test_a_run_of_an_older_demo_is_made_again_and_one_of_what_learns_nothing_is_not(store, how):
+    finish(store, how(), planned(0.1, "mri_x8"), lr="0.001")
+    finish(store, how(), planned(0.1, "mri_x8", "tikhonov"), lr="0.001")
+    assert not is_there(store.client, planned(0.1, "mri_x8"), how())
+    assert is_there(store.client, planned(0.1, "mri_x8", "tikhonov"), how())
+
+
+def test_place_and_speed_do_not_matter(store, how):
+    finish(store, how(), planned(0.1), num_workers="7", data_file="elsewhere.h5", key_metric="psnr")
+    assert is_there(store.client, planned(0.1), how())
