@@ -75,7 +75,8 @@ class CalibrationJob:
     Writes `calibration.json` beside the weights: that of the equivariant bootstrap on the validation slices, for
     `--calibrate_by file` in inference. Coverage is measured over held-out measurements, and over the image where there is
     ground truth: of intervals as they are, "calibrated" by the validation slices, and "self-calibrated" by the held-out
-    measurements of each test slice itself. The spread over splits, noise and group goes the same way, for comparison.
+    measurements of each test slice itself. The spread over splits, noise and group goes the same way, for comparison, where
+    images are averages over splits.
 
     Args:
         validator: has the validation slices.

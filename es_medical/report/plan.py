@@ -141,7 +141,8 @@ def differences_to_training(run: Planned, bundles: Path) -> dict[str, tuple[Any,
     """What the overlays and knobs of a run set, of what decides its result: name -> (value, that of train.yaml)."""
     configs = bundles / run.study.bundle / "configs"
     default, whole = _settings(configs, ()), _settings(configs, run.overlays) | dict(run.knobs)
-    plain = (name for name in whole if name not in NO_RESULT and not isinstance(whole[name], dict))
+    no_result = NO_RESULT if METHODS[run.method].split_input else (*NO_RESULT, "eval_split_input")
+    plain = (name for name in whole if name not in no_result and not isinstance(whole[name], dict))
     return {name: (whole[name], default.get(name)) for name in plain if whole[name] != default.get(name)}
 
 

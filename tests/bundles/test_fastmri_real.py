@@ -10,6 +10,7 @@ from processes import runs
 from tiny import BUNDLES, LEVELS, causes, execute, names, workflow, write_slices
 
 from es_medical.groups import D4, Flips
+from es_medical.losses import FrequencyWeighting
 
 BUNDLE = "fastmri_real"
 COILS = {"single": 0, "multi": 3}
@@ -317,3 +318,13 @@ def test_sigma_is_refused_with_the_names_of_the_knobs(tmp_path, data_files):
         workflow(["train.yaml"], tmp_path, data_files["single"], "", BUNDLE, sigma=0.1).initialize()
     assert "unknown configuration name 'sigma'" in causes(caught.value)
     assert "sigma_factor" in causes(caught.value)
+
+
+@each_kind
+def test_residuals_are_weighted_by_frequency_where_the_knob_says_so(data_files, workflow_uri, tmp_path, kind):
+    one = workflow(["train.yaml"], tmp_path, data_files[kind], workflow_uri, BUNDLE, weighting="frequency", epochs=1)
+    one.initialize()
+    assert isinstance(one.parser.get_parsed_content("loss").weighting, FrequencyWeighting)
+    one.run()
+    one.finalize()
+    assert (tmp_path / "models" / "reconstructor.pt").is_file()

@@ -5,6 +5,8 @@ import torch
 from processes import runs
 from tiny import BUNDLES, execute, workflow, write_slices_for
 
+from es_medical.losses import FrequencyWeighting, RampWeighting
+
 NAMES = sorted(path.name for path in BUNDLES.iterdir() if path.is_dir())
 SOONER = {"schedule": "cosine", "lr_end": 0.1, "warmup": 3, "ema": 0.9, "n_splits": 2}
 
@@ -28,6 +30,11 @@ def test_knobs_reach_what_they_are_for(bundle, tmp_path):
     assert trainer.average.decay == 0.9
     assert (trainer.scheduler.kind, trainer.scheduler.epochs, trainer.scheduler.end) == ("cosine", 7, 0.1)
     assert (trainer.scheduler.warmup, loss.n) == (3, 2)
+    expected = {"fastmri_synthetic": FrequencyWeighting, "fastmri_real": FrequencyWeighting, "lidc_ct": RampWeighting}
+    weighting = {"weighting": "frequency"} if "fastmri" in bundle else {}
+    other = job(bundle, tmp_path, "sqlite:///none.db", n_splits=1, **weighting)
+    other.initialize()
+    assert isinstance(other.parser.get_parsed_content("loss").weighting, expected.get(bundle, type(None)))
     assert one.parser.get_parsed_content("checkpoints").scheduler is trainer.scheduler
     assert trainer.scheduler.optimizer is trainer.optimizer
 

@@ -1,6 +1,7 @@
 """Intervals by the bundles: calibrated by one command, written by another, and of no cost when they are off."""
 
 import json
+import shutil
 
 import h5py
 import numpy as np
@@ -63,6 +64,34 @@ def test_calibration_leaves_a_file_a_picture_and_numbers_of_the_run(trained, uri
     assert {f"coverage_90/{name}" for name in expected} <= set(run.data.metrics)
     files = {one.path for one in client.list_artifacts(run.info.run_id, "uncertainty")}
     assert files == {f"uncertainty/{name}" for name in ("calibration.json", "coverage.png", "coverage.json")}
+
+
+def test_images_from_all_of_y_are_calibrated_without_the_spread_of_splits(trained, uri, tmp_path):
+    folder, data = trained("fastmri_synthetic")
+    shutil.copytree(folder / "models", tmp_path / "models")
+    with pytest.warns(UserWarning, match="chosen by images that are averages over splits"):
+        execute(workflow(CALIBRATION, tmp_path, data, uri, eval_split_input=False, **KNOBS))
+    client = connect(uri)
+    (run,) = client.search_runs([client.get_experiment_by_name(tmp_path.name).experiment_id])
+    parts = (name.partition("/") for name in run.data.metrics)
+    kinds = {name.partition(".")[0] for level, _, name in parts if level == "coverage_90"}
+    assert kinds == {"bootstrap", "bootstrap_calibrated", "bootstrap_self-calibrated"}
+    ours, theirs = (Calibration.load(one / "models" / "calibration.json").distances for one in (tmp_path, folder))
+    assert not torch.equal(ours.resampled, theirs.resampled)
+
+
+def test_a_calibration_from_before_the_knob_is_that_of_averages_over_splits(trained, uri, tmp_path):
+    folder, data = trained("fastmri_synthetic")
+    shutil.copytree(folder / "models", tmp_path / "models")
+    path = tmp_path / "models" / "calibration.json"
+    kept = json.loads(path.read_text())
+    del kept["settings"]["averages_splits"]
+    path.write_text(json.dumps(kept))
+    knobs = {"intervals": 0.5, "calibrate_by": "file", "n_bootstrap": 3, "data_split": "test"}
+    execute(workflow(["inference.json"], tmp_path, data, "", **knobs, output_dir=str(tmp_path / "out")))
+    with pytest.warns(UserWarning, match="averages over splits"), pytest.raises(RuntimeError) as caught:
+        execute(workflow(["inference.json"], tmp_path, data, "", **knobs, eval_split_input=False))
+    assert "averages_splits True and False" in causes(caught.value)
 
 
 def test_calibration_uses_no_ground_truth(trained, uri, tmp_path):

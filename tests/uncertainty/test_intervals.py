@@ -25,11 +25,13 @@ def setting():
 
 
 @pytest.mark.parametrize("factor", [None, 3.0])
-@pytest.mark.parametrize("split_input", [True, False])
-def test_reconstruction_is_that_of_the_inferer_and_intervals_are_quantiles_of_the_bootstrap(setting, split_input, factor):
+@pytest.mark.parametrize(("split_input", "eval_split_input"), [(True, True), (True, False), (False, True)])
+def test_reconstruction_is_that_of_the_inferer_and_intervals_are_quantiles_of_the_bootstrap(
+    setting, split_input, eval_split_input, factor
+):
     """The factor is of the root mean square of the norms; pixels are widened as much as the whole image."""
     network, y, physics = setting
-    inferer = Inferer(Split(split_ratio=0.5), 2, 0.1, group=D4(), split_input=split_input)
+    inferer = Inferer(Split(split_ratio=0.5), 2, 0.1, group=D4(), split_input=split_input, eval_split_input=eval_split_input)
     bootstrap = EquivariantBootstrap(D4(), 5)
     found = IntervalInferer(inferer, bootstrap, 0.8, factor)(network, y, physics, IDS)
     plain = inferer(network, y, physics, IDS)
