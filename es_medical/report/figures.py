@@ -21,6 +21,7 @@ COLOURS = {
     "es": "tab:orange",
     "splitting": "tab:red",
     "ei": "tab:pink",
+    "ei_lot": "tab:olive",
     "sure": "tab:blue",
     "unsure": "tab:cyan",
     "mc": "tab:green",

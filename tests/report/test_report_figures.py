@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from report_store import case_arrays, case_picture, items
 
+from es_medical.engine.methods import METHODS
 from es_medical.report.cases import pictures
 from es_medical.report.figures import ablation_figure, curves_figure, levels_figure, png
 from es_medical.report.gallery import gallery
@@ -33,6 +34,15 @@ def test_curves_are_drawn_against_epochs_and_against_minutes_of_training(store):
     assert first.get_xdata() == pytest.approx([0, 1, 2])
     assert second.get_xdata() == pytest.approx([0.0, 1.0, 3.0])
     assert first.get_ydata() == pytest.approx([20, 25, 28])
+
+
+def test_every_trained_method_has_a_line_of_its_own_and_what_learns_nothing_has_none(store):
+    for method in METHODS:
+        store.log(method, items(25))
+    labels = {one.label for one in METHODS.values()}
+    lines = [line for line in curves_figure(one_group(store)).axes[0].lines if line.get_label() in labels]
+    assert {line.get_label() for line in lines} == {one.label for one in METHODS.values() if one.trained}
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(lines)
 
 
 def test_runs_without_validation_psnr_have_no_curves(store):
