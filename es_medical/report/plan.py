@@ -32,6 +32,9 @@ NO_RESULT = (
 )
 """Knobs of a configuration that a finished run may have otherwise: place, speed, or what follows from the others."""
 
+OF_SPLITS = ("split_unit", "split_ratio", "acs_in_input", "n_splits", "alpha", "consistency_weight", "eval_split_input")
+"""Knobs that only splitting methods are trained and tested with."""
+
 
 class Planned(NamedTuple):
     """One run of a reproduction.
@@ -141,7 +144,7 @@ def differences_to_training(run: Planned, bundles: Path) -> dict[str, tuple[Any,
     """What the overlays and knobs of a run set, of what decides its result: name -> (value, that of train.yaml)."""
     configs = bundles / run.study.bundle / "configs"
     default, whole = _settings(configs, ()), _settings(configs, run.overlays) | dict(run.knobs)
-    no_result = NO_RESULT if METHODS[run.method].split_input else (*NO_RESULT, "eval_split_input")
+    no_result = NO_RESULT if METHODS[run.method].split_input else (*NO_RESULT, *OF_SPLITS)
     plain = (name for name in whole if name not in no_result and not isinstance(whole[name], dict))
     return {name: (whole[name], default.get(name)) for name in plain if whole[name] != default.get(name)}
 

@@ -64,6 +64,13 @@ def test_a_run_of_an_older_demo_is_made_again_and_one_of_what_learns_nothing_is_
     assert is_there(store.client, planned(0.1, "mri_x8", "tikhonov"), how())
 
 
+def test_knobs_of_splits_matter_to_splitting_methods_alone(store, how):
+    for method in ("es", "ei"):
+        finish(store, how(), planned(0.1, "mri_x8", method), split_ratio="0.7", eval_split_input="True")
+    assert not is_there(store.client, planned(0.1, "mri_x8", "es"), how())
+    assert is_there(store.client, planned(0.1, "mri_x8", "ei"), how())
+
+
 def test_place_and_speed_do_not_matter(store, how):
     finish(store, how(), planned(0.1), num_workers="7", data_file="elsewhere.h5", key_metric="psnr")
     assert is_there(store.client, planned(0.1), how())
