@@ -124,7 +124,7 @@ class Inferer:
             y1 = self._recorrupted(y, physics1, level, generators)
             passes = list(self._passes(reconstructor, y1, physics1, generators))
             scores.append(heldout_error(torch.stack(passes).mean(0), y, physics2))
-            of_splits.extend(passes)
+            of_splits.extend(passes if self.split_input else [])
         of_images = of_splits if self.averages_splits else self._moments_of_all(reconstructor, y, physics)
         spread = (of_splits if self.split_input else of_images).deviation()
         return Reconstruction(of_images.mean, spread, torch.stack(scores).mean(0))

@@ -113,7 +113,7 @@ def _runs(study: Study, scale: str, methods: Sequence[str], bundles: Path, effor
 def _run(study: Study, method: str, ratio: float | None, scale: str, bundles: Path, effort: float) -> Planned:
     demo = scale == "demo"
     overlays = study.demo_overlays if demo else study.overlays
-    settings = _settings(bundles / study.bundle / "configs", overlays)
+    settings = _settings(bundles / study.bundle / "configs", ("train", *overlays))
     knobs: dict[str, Any] = dict(study.demo_knobs) if demo else {}
     data = study.demo_data if demo else ""
     if ratio is not None:
@@ -140,23 +140,23 @@ def _budget(
     return {"epochs": epochs, "lr_milestones": milestones, "val_interval": interval}
 
 
-def differences_to_training(run: Planned, bundles: Path) -> dict[str, tuple[Any, Any]]:
+def decisive_knobs(run: Planned, bundles: Path) -> dict[str, tuple[Any, Any]]:
     """What the overlays and knobs of a run set, of what decides its result: name -> (value, that of train.yaml)."""
     configs = bundles / run.study.bundle / "configs"
-    default, whole = _settings(configs, ()), _settings(configs, run.overlays) | dict(run.knobs)
+    default, given = _settings(configs, ("train",)), _settings(configs, run.overlays) | dict(run.knobs)
     no_result = NO_RESULT if METHODS[run.method].split_input else (*NO_RESULT, *OF_SPLITS)
-    plain = (name for name in whole if name not in no_result and not isinstance(whole[name], dict))
-    return {name: (whole[name], default.get(name)) for name in plain if whole[name] != default.get(name)}
+    plain = (name for name, value in given.items() if name not in no_result and not isinstance(value, dict))
+    return {name: (given[name], default.get(name)) for name in plain}
 
 
-def _settings(configs: Path, overlays: Sequence[str]) -> dict[str, Any]:
-    """Top-level values of a configuration, the later file wins.
+def _settings(configs: Path, files: Sequence[str]) -> dict[str, Any]:
+    """Top-level values of configurations, the later file wins.
 
     Raises:
         ReportError: there is no such bundle.
     """
     values: dict[str, Any] = {}
-    for name in ("train", *overlays):
+    for name in files:
         path = configs / f"{name}.yaml"
         if not path.is_file():
             raise ReportError(f"no {path}: give the folder of the bundles as --bundles")

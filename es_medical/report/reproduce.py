@@ -12,7 +12,7 @@ from es_medical.engine.methods import METHODS
 from es_medical.engine.tracking.entries import experiment_of
 from es_medical.engine.tracking.server import connect, resolve_uri, sqlite_path
 from es_medical.report.launch import Finished, Job, last_lines, run_jobs
-from es_medical.report.plan import Planned, differences_to_training
+from es_medical.report.plan import Planned, decisive_knobs
 from es_medical.report.runs import number
 from es_medical.report.store import ReportError
 
@@ -90,7 +90,7 @@ def reproduce(todo: Sequence[Planned], how: Reproduction, dry_run: bool = False)
 
 
 def is_there(client: "MlflowClient", run: Planned, how: Reproduction) -> bool:
-    """Whether the store has a finished run of the same study, method, level, seed, epochs and knobs given by hand."""
+    """Whether the store has a finished run of the same study, method, level and seed, with the knobs that decide its result."""
     experiment = client.get_experiment_by_name(how.experiment(run))
     if experiment is None:
         return False
@@ -104,7 +104,7 @@ def _same(found: "MlflowRun", run: Planned, how: Reproduction) -> bool:
     """Whether a run has the knobs of a planned one; older runs lack knobs that have come since, and had their defaults."""
     params = found.data.params
     same_level = run.ratio is None or number(params.get("ratio")) == run.ratio
-    wanted = differences_to_training(run, how.bundles) if METHODS[run.method].trained else {}
+    wanted = decisive_knobs(run, how.bundles) if METHODS[run.method].trained else {}
     given = {name: (value, value) for name, value in how.knobs.items()}
     for name, (value, default) in (wanted | given).items():
         if _plain(params.get(name, default)) != _plain(value):

@@ -323,8 +323,6 @@ def test_sigma_is_refused_with_the_names_of_the_knobs(tmp_path, data_files):
 @each_kind
 def test_residuals_are_weighted_by_frequency_where_the_knob_says_so(data_files, workflow_uri, tmp_path, kind):
     one = workflow(["train.yaml"], tmp_path, data_files[kind], workflow_uri, BUNDLE, weighting="frequency", epochs=1)
-    one.initialize()
+    execute(one)
     assert isinstance(one.parser.get_parsed_content("loss").weighting, FrequencyWeighting)
-    one.run()
-    one.finalize()
     assert (tmp_path / "models" / "reconstructor.pt").is_file()

@@ -402,3 +402,12 @@ def test_folder_store_is_refused_by_name(train, tmp_path):
     with pytest.raises(RuntimeError) as caught:
         train(uri=str(tmp_path / "mlruns"))
     assert "file store" in causes(caught.value)
+
+
+@pytest.mark.parametrize(("key_metric", "anew"), [("psnr", True), ("heldout", False)])
+def test_best_score_of_other_images_is_not_compared(train, caplog, key_metric, anew):
+    """The PSNR of images from all of y is another one than that of averages over splits; the held-out error is the same."""
+    train(key_metric=key_metric, epochs=1)
+    caplog.clear()
+    train(key_metric=key_metric, epochs=2, resume=True, eval_split_input=False)
+    assert ("the best weights are chosen anew" in caplog.text) == anew

@@ -7,7 +7,7 @@ import pytest
 from report_store import items
 from rich.console import Console
 
-from es_medical.report.plan import differences_to_training, plan
+from es_medical.report.plan import decisive_knobs, plan
 from es_medical.report.reproduce import Reproduction, is_there
 
 BUNDLES = Path(__file__).parents[2] / "bundles"
@@ -27,7 +27,7 @@ def planned(effort, study="inpainting", method="es"):
 
 def finish(store, how, run, without=(), **params):
     study = how.experiment(run)
-    own = {name: str(value) for name, (value, _) in differences_to_training(run, BUNDLES).items() if name not in without}
+    own = {name: str(value) for name, (value, _) in decisive_knobs(run, BUNDLES).items() if name not in without}
     tags, scores = {"study": study}, {"heldout": 0.1}
     store.log(run.method, items(25), study, run.study.bundle, {}, params=own | params, tags=tags, metrics=scores)
 
@@ -55,6 +55,15 @@ def test_a_run_with_other_knobs_does_not_stand_for_this_one(store, how):
 def test_a_run_from_before_a_knob_had_its_default(store, how, knob):
     finish(store, how(), planned(0.1, "mri_x8"), without=(knob,))
     assert not is_there(store.client, planned(0.1, "mri_x8"), how())  # the demo sets another value
+
+
+def test_knobs_that_a_study_sets_back_to_their_default_are_compared(store, how):
+    """The demo at 10 dB undoes some knobs of the demo at 40 dB."""
+    for knob, other in {"eval_split_input": "False", "weighting": "frequency", "step": "100.0"}.items():
+        finish(store, how(), planned(0.1, "mri_x6"), **{knob: other})
+    assert not is_there(store.client, planned(0.1, "mri_x6"), how())
+    finish(store, how(), planned(0.1, "mri_x6"))
+    assert is_there(store.client, planned(0.1, "mri_x6"), how())
 
 
 def test_a_run_of_an_older_demo_is_made_again_and_one_of_what_learns_nothing_is_not(store, how):
