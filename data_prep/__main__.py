@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 import typer
 
 from data_prep import commands_digits, commands_images
-from data_prep.manifest import MAX_SEED
-from data_prep.options import Out, Overwrite, Salt, WithoutImage, Workers, end, told
+from data_prep.cli import Out, Overwrite, Salt, WithoutImage, Workers, end, told
+from data_prep.run.manifest import MAX_SEED
 
 app = typer.Typer(
     help="Turns raw images into one HDF5 file of slices for training and evaluation.",
@@ -151,10 +151,10 @@ def fastmri(
     """
     from rich.console import Console
 
-    from data_prep import fastmri as command
-    from data_prep.fastmri_options import Options
-    from data_prep.manifest import default_salt, output_path
-    from data_prep.workers import default_workers, worker_pool
+    from data_prep.mri import fastmri as command
+    from data_prep.mri.options import Options
+    from data_prep.run.manifest import default_salt, output_path
+    from data_prep.run.workers import default_workers, worker_pool
 
     options = Options(
         slices, acceleration, center_fraction, sigma, seed, train, test, val, size, coils, target, normalise or "slice",
@@ -225,9 +225,9 @@ def lidc(
     """
     from rich.console import Console
 
-    from data_prep import lidc as command
-    from data_prep.manifest import default_salt, output_path
-    from data_prep.workers import default_workers, worker_pool
+    from data_prep.ct import lidc as command
+    from data_prep.run.manifest import default_salt, output_path
+    from data_prep.run.workers import default_workers, worker_pool
 
     with told():
         options = command.Options(
@@ -264,8 +264,8 @@ def demo_mri(
     """
     from rich.console import Console
 
-    from data_prep import demo
-    from data_prep.manifest import output_path
+    from data_prep.demo import brain as demo
+    from data_prep.run.manifest import output_path
 
     options = demo.Options(
         size, acceleration, center_fraction, sigma, seed, val, test, gap, normalise, not without_image, mask_seed
@@ -295,7 +295,7 @@ def demo_kspace(
     """
     from rich.console import Console
 
-    from data_prep import demo_kspace as command
+    from data_prep.demo import kspace as command
 
     with told():
         command.run(out, command.Options(size, coils, sigma, volumes, slices, gap, seed), overwrite, Console())
@@ -323,8 +323,8 @@ def demo_ct(
     """
     from rich.console import Console
 
-    from data_prep import demo_ct as command
-    from data_prep.manifest import output_path
+    from data_prep.demo import chest as command
+    from data_prep.run.manifest import output_path
 
     options = command.Options(size, views, sigma, seed, source, not without_image, photons)
     with told():

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from data_prep.manifest import MAX_SEED, PrepError, default_salt, output_path
-from data_prep.options import DryRun, Out, Overwrite, Salt, WithoutImage, end, told
+from data_prep.cli import DryRun, Out, Overwrite, Salt, WithoutImage, end, told
+from data_prep.run.manifest import MAX_SEED, PrepError, default_salt, output_path
 
 Ratio = Annotated[
     float,
@@ -60,8 +60,8 @@ def mnist(
     """
     from rich.console import Console
 
-    from data_prep import mnist as command
-    from data_prep.frame import Frame
+    from data_prep.images import mnist as command
+    from data_prep.run.runner import Frame
 
     with told():
         counts = _count("--train", train), _count("--test", test)
@@ -92,8 +92,8 @@ def demo_digits(
     """
     from rich.console import Console
 
-    from data_prep import demo_digits as command
-    from data_prep.frame import Frame
+    from data_prep.demo import digits as command
+    from data_prep.run.runner import Frame
 
     with told():
         options = command.Options(ratio, sigma, seed, matrix_seed, n, val, test, not without_image)

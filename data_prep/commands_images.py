@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from data_prep.manifest import MAX_SEED
-from data_prep.options import DryRun, Out, Overwrite, Salt, WithoutImage, Workers, end, told
+from data_prep.cli import DryRun, Out, Overwrite, Salt, WithoutImage, Workers, end, told
+from data_prep.run.manifest import MAX_SEED
 
 Mask = Annotated[
     Literal["values", "pixels", "random_columns", "even_columns"],
@@ -87,10 +87,10 @@ def div2k(
     """
     from rich.console import Console
 
-    from data_prep import div2k as command
-    from data_prep.frame import Frame
-    from data_prep.manifest import default_salt, output_path
-    from data_prep.workers import default_workers, worker_pool
+    from data_prep.images import div2k as command
+    from data_prep.run.manifest import default_salt, output_path
+    from data_prep.run.runner import Frame
+    from data_prep.run.workers import default_workers, worker_pool
 
     with told():
         options = command.Options(
@@ -121,8 +121,8 @@ def demo_natural(
     """
     from rich.console import Console
 
-    from data_prep import demo_natural as command
-    from data_prep.manifest import output_path
+    from data_prep.demo import photographs as command
+    from data_prep.run.manifest import output_path
 
     options = command.Options(size, mask, keep, sigma, seed, mask_seed, not without_image)
     with told():

@@ -1,15 +1,29 @@
 """The input of a bundle's inference: a slice file as it is, or a scan prepared as the training data was."""
 
+from __future__ import annotations
+
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_args
 
-from data_prep.fastmri import Job, run
-from data_prep.fastmri_options import Options
-from data_prep.manifest import PrepError, Pseudonyms, default_salt, manifest_path
+import numpy as np
+
+from data_prep.demo.photographs import SCALES
+from data_prep.images import div2k, mnist
+from data_prep.images.div2k import find_images
+from data_prep.images.image_file import quiet_pillow
+from data_prep.images.inpainting import MaskKind, Photo, Photos
+from data_prep.images.mnist import scan
+from data_prep.images.sensing import Digit, tasks
+from data_prep.mri import fastmri
+from data_prep.mri.options import Options
+from data_prep.run.folders import digest_or_nothing
+from data_prep.run.manifest import PrepError, Pseudonyms, check_replaceable, default_salt, manifest_path
+from data_prep.run.runner import Frame, Plan, Task, run
 from es_medical.data import read_header
 
 logger = logging.getLogger(__name__)
@@ -91,7 +105,7 @@ def ct_file(source: str, output_dir: str, ckpt_dir: str) -> str:
     """
     from rich.console import Console
 
-    from data_prep import lidc
+    from data_prep.ct import lidc
     from es_medical.engine.checkpoint import read_preparation
 
     if is_slice_file(source):
@@ -128,7 +142,7 @@ def image_file(source: str, output_dir: str, ckpt_dir: str) -> str:
         PrepError: no usable image, the network was not trained on photographs or digits, or `output_dir` lies in the folder of
             the images.
     """
-    from data_prep.inference_images import prepare_images, seed_of
+    from data_prep.inference import prepare_images, seed_of
     from es_medical.engine.checkpoint import read_preparation
 
     if is_slice_file(source):
@@ -190,7 +204,7 @@ def _prepared(source: Path, output_dir: str, options: Options) -> str:
 
     salt = default_salt(options.seed)
     out = _output(source, output_dir, salt)
-    if not run(Job(source, out, options, salt, 1, None, Console()), dry_run=False, overwrite=False):
+    if not fastmri.run(fastmri.Job(source, out, options, salt, 1, None, Console()), dry_run=False, overwrite=False):
         logger.error("not every file of %s could be prepared: see the list above; the others are reconstructed", source)
     return str(out)
 
@@ -206,3 +220,101 @@ def raise_failures(slice_file: str, given: str = "") -> None:
     if failed:
         causes = "; ".join(sorted({source["cause"] for source in failed}))
         raise PrepError(f"{len(failed)} of {len(sources)} sources failed and were not reconstructed: {causes}")
+
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+SPLIT = "test"
+
+
+def prepare_images(source: Path, out: Path, preparation: Mapping[str, Any]) -> bool:
+    """Write a slice file of all images of a source, photographs or digits, whichever the weights were trained on.
+
+    Args:
+        source: a folder with images (IDX files for digits), or one file.
+        out: slice file to write.
+        preparation: how the training data was made, see `es_medical.engine.checkpoint.preparation`.
+
+    Returns:
+        whether nothing failed.
+
+    Raises:
+        PrepError: no usable image, weights that were trained on data of another kind, or a mask or size that differs from that
+            of the training data.
+    """
+    made = preparation.get("configuration", {})
+    check_replaceable(out, overwrite=False)
+    if made.get("mask") in get_args(MaskKind):
+        return _photographs(source, out, preparation)
+    if "matrix_seed" in made:
+        return _digits(source, out, preparation)
+    raise PrepError(
+        f"the weights were not trained on photographs or digits of `data_prep` (made by: {made.get('command', 'unknown')})"
+    )
+
+
+def seed_of(preparation: Mapping[str, Any]) -> int:
+    """The seed of the training data, which salts the hashed names."""
+    return int(preparation.get("configuration", {}).get("seed", 0))
+
+
+def _photographs(source: Path, out: Path, preparation: Mapping[str, Any]) -> bool:
+    """Whatever folder an image lies in: DIV2K's own folders play no part here."""
+    options = _photo_options(preparation)
+    camera = options.camera()
+    if not np.array_equal(camera.mask.bool().numpy(), np.asarray(preparation["measured"], bool)):
+        raise PrepError(
+            "the mask of the training data cannot be drawn anew by this version: prepare the images by the version that made "
+            "the training data, and give the slice file"
+        )
+    frame = _frame("div2k", options, out, options.seed)
+    with quiet_pillow():
+        found, outcomes = find_images(source, out)
+        photos = [(one.name, Photo(one.path, digest_or_nothing(one.path), SPLIT)) for one in found]
+        plan = Plan(
+            sources={name: photo.digest for name, photo in photos},
+            tasks=[Task(name, photo) for name, photo in photos],
+            outcomes=outcomes,
+            identity=[f"{SPLIT}/{photo.digest}" for _, photo in photos],
+        )
+        return run(frame, plan, Photos(camera, partial(div2k.cut, options=options), frame.pseudonyms))
+
+
+def _photo_options(preparation: Mapping[str, Any]) -> div2k.Options:
+    """The knobs of the training data, for central crops alone."""
+    kept, crop = _known(div2k.Options, preparation), preparation["size"][0]
+    if "crop" not in preparation["configuration"]:  # the demo: its test crops are of photographs so many times as high
+        kept["size"] = SCALES[SPLIT][0] * crop
+    return div2k.Options(**(kept | {"crop": crop, "crops": 1, "train": 0, "test": 1, "val": 0, "with_image": True}))
+
+
+def _digits(source: Path, out: Path, preparation: Mapping[str, Any]) -> bool:
+    """Blank images and copies too."""
+    everything = {"train": None, "test": None, "val": 0, "with_image": True}
+    options = mnist.Options(**(_known(mnist.Options, preparation) | everything))
+    files, outcomes = scan(source, out)
+    size, trained = files[0].images.pixels.shape[1:], tuple(preparation["size"])
+    if size != trained:
+        raise PrepError(f"images of {size[0]} x {size[1]}: the weights were trained on {trained[0]} x {trained[1]} pixels")
+    frame = _frame("mnist", options, out, options.seed)
+    work: list[Task[Sequence[Digit]]] = []
+    for file in files:
+        keys = [frame.pseudonyms.of("slice", file.images.digest, number) for number in range(len(file.images.pixels))]
+        digits = [Digit(pixels, key, SPLIT, k) for k, (pixels, key) in enumerate(zip(file.images.pixels, keys, strict=True))]
+        work += tasks(file.name, digits)
+    sources = {file.name: file.file_digest for file in files}
+    plan = Plan(sources, work, outcomes, [f"{SPLIT}/{file.images.digest}" for file in files], "images of IDX files")
+    return run(frame, plan, options.sensing((size[0], size[1])))
+
+
+def _known(options: type[DataclassInstance], preparation: Mapping[str, Any]) -> dict[str, Any]:
+    """The knobs of the training data that the command for any folder has too (a demo has others)."""
+    made = preparation["configuration"]
+    return {field.name: made[field.name] for field in fields(options) if field.name in made}
+
+
+def _frame(command: str, options: DataclassInstance, out: Path, seed: int) -> Frame:
+    from rich.console import Console
+
+    return Frame(command, options, out, default_salt(seed), 1, None, Console())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from es_medical.engine.diagnosis_run import Report
+    from es_medical.jobs.diagnosis import Report
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
@@ -66,8 +66,8 @@ def diagnose(
     Reads the operator from the slice file, or without one makes it from the configuration's knobs. Knobs may follow as for
     monai.bundle: --views 51. Trains nothing.
     """
-    from es_medical.engine.bundle_operator import config_files, read_subject
-    from es_medical.engine.diagnosis_run import Sinks, report
+    from es_medical.jobs.bundle_operator import config_files, read_subject
+    from es_medical.jobs.diagnosis import Sinks, report
 
     try:
         overrides = _overrides(context.args) | ({} if bundle_root is None else {"bundle_root": bundle_root})

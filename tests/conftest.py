@@ -35,3 +35,11 @@ def shared_data() -> Path:
     if not path.is_dir():
         pytest.skip(f"the folder of real images, {path}, is not here")
     return path
+
+
+@pytest.fixture(scope="session")
+def workflow_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """One MLflow store for the trainings of a session: new tables take seconds."""
+    from tiny import database  # loads MLflow and MONAI
+
+    return database(tmp_path_factory.getbasetemp())

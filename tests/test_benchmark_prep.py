@@ -2,10 +2,10 @@ import h5py
 import numpy as np
 import pytest
 
-from data_prep.fastmri_file import magnitude
-from data_prep.noise import estimate_sigma
-from data_prep.recorded import inspect_recorded
-from data_prep.simulate import crop_or_pad
+from data_prep.mri.fastmri_file import magnitude
+from data_prep.mri.noise import estimate_sigma
+from data_prep.mri.normalisation import crop_or_pad
+from data_prep.mri.recorded import inspect_recorded
 from es_medical.benchmark import prep
 from es_medical.benchmark.prep import (
     PLAIN,
@@ -93,7 +93,7 @@ def test_memory_is_that_of_a_new_process_without_its_parents(tmp_path):
 
 
 def test_a_failing_run_is_an_error(tmp_path):
-    from data_prep.workers import worker_pool
+    from data_prep.run.workers import worker_pool
 
     source = tmp_path / "source"
     source.mkdir()

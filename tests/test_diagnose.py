@@ -8,7 +8,7 @@ from tiny import BUNDLES, SPLITS, database, write_images, write_sinograms, write
 from typer.testing import CliRunner
 
 from es_medical.diagnose import app
-from es_medical.engine.tracking.server import connect
+from es_medical.tracking.server import connect
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning:mlflow", "ignore::FutureWarning:mlflow", "ignore::DeprecationWarning:sqlalchemy"

@@ -198,7 +198,7 @@ def write_slices_for(bundle: str, path: Path, **options: Any) -> Path:
 @functools.cache
 def database(folder: Path) -> str:
     """URI of the one MLflow database of a test session: making its tables takes seconds."""
-    from es_medical.engine.tracking.server import connect
+    from es_medical.tracking.server import connect
 
     uri = f"sqlite:///{folder / 'workflows.db'}"
     connect(uri).search_experiments()

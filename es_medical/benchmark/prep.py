@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from data_prep import fastmri
+    from data_prep.mri import fastmri
 
 Transform = Callable[["NDArray[np.complex64]"], object]
 
@@ -123,7 +123,7 @@ def make_volume(path: Path, slices: int, size: tuple[int, int], seed: int) -> Pa
 
 
 def _central(x: "NDArray", side: int) -> "NDArray":
-    from data_prep.simulate import crop_or_pad
+    from data_prep.mri.normalisation import crop_or_pad
 
     return crop_or_pad(x, (side, side))
 
@@ -164,7 +164,7 @@ def read_and_transform(files: Sequence[Path], transform: Transform) -> None:
 @contextmanager
 def _preparations(source: Path, out: Path, workers: Sequence[int]) -> Iterator[dict[str, Job]]:
     """One job for each number of workers, whose threads live as long as the context."""
-    from data_prep.workers import worker_pool
+    from data_prep.run.workers import worker_pool
 
     with ExitStack() as stack:
         jobs: dict[str, Job] = {}
@@ -181,8 +181,8 @@ def _label(workers: int) -> str:
 def _job(source: Path, out: Path, workers: int, pool: "Executor | None") -> "fastmri.Job":
     from rich.console import Console
 
-    from data_prep import fastmri
-    from data_prep.manifest import default_salt
+    from data_prep.mri import fastmri
+    from data_prep.run.manifest import default_salt
 
     options = fastmri.Options(measurements="real", slices="all", train=1, test=0, val=0)
     return fastmri.Job(source, out, options, default_salt(0), workers, pool, Console(file=io.StringIO()))
@@ -194,7 +194,7 @@ def prepare(job: "fastmri.Job") -> None:
     Raises:
         RuntimeError: a file failed.
     """
-    from data_prep import fastmri
+    from data_prep.mri import fastmri
 
     with redirect_stderr(io.StringIO()):  # no progress bar
         if not fastmri.run(job, dry_run=False, overwrite=True):
@@ -217,7 +217,7 @@ def peak_here() -> float:
 
 def report_peak(source: str, out: str, workers: int) -> None:
     """Prepare once in this process and print its `Peak`, as two numbers."""
-    from data_prep.workers import worker_pool
+    from data_prep.run.workers import worker_pool
 
     with worker_pool(workers) as pool:
         job = _job(Path(source), Path(out), workers, pool)

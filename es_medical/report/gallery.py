@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from es_medical.engine.pictures import deviation, panel_values
+from es_medical.output.pictures import deviation, panel_values
 from es_medical.report.cases import Array, Cases, arrays, pictures
 from es_medical.report.groups import Group
 from es_medical.report.methods import is_equivariant, label, place

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from es_medical.engine.methods import METHODS
-from es_medical.engine.tracking.entries import experiment_of
-from es_medical.engine.tracking.server import connect, resolve_uri, sqlite_path
 from es_medical.report.launch import Finished, Job, last_lines, run_jobs
 from es_medical.report.plan import Planned, decisive_knobs
 from es_medical.report.runs import number
 from es_medical.report.store import ReportError
+from es_medical.tracking.server import connect, resolve_uri, sqlite_path
+from es_medical.tracking.upload import experiment_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

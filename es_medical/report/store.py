@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from es_medical.engine.tracking.server import connect, resolve_uri, shown, sqlite_path
+from es_medical.tracking.server import connect, resolve_uri, shown, sqlite_path
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

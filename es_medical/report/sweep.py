@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from es_medical.engine.tracking.server import connect
 from es_medical.report.figures import levels_figure, png
 from es_medical.report.groups import group_runs
 from es_medical.report.levels import gather
@@ -10,6 +9,7 @@ from es_medical.report.plan import Planned
 from es_medical.report.reproduce import Reproduction, parent_of, reproduce
 from es_medical.report.runs import read_runs
 from es_medical.report.tables import Context
+from es_medical.tracking.server import connect
 
 
 def sweep(todo: Sequence[Planned], how: Reproduction) -> bool:

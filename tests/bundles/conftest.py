@@ -1,12 +1,6 @@
 import pytest
-from tiny import database
 
-from es_medical.engine.tracking.server import connect
-
-
-@pytest.fixture(scope="session")
-def workflow_uri(tmp_path_factory):
-    return database(tmp_path_factory.getbasetemp())
+from es_medical.tracking.server import connect
 
 
 @pytest.fixture(scope="session")

@@ -148,7 +148,7 @@ def test_command_line_from_the_bundles_root(tmp_path, workflow_uri):
     assert "epoch 1/1" in out
     assert "zero-filled" in out
     assert {"last.pt", "model.pt", "reconstructor.pt"} == names(tmp_path / "models")
-    from es_medical.engine.tracking.server import connect
+    from es_medical.tracking.server import connect
 
     client = connect(f"sqlite:///{tmp_path / 'mlflow.db'}")
     (run,) = runs(client, "fastmri_synthetic_demo")

@@ -10,8 +10,9 @@ from monai.bundle import ConfigParser
 from processes import runs
 from tiny import BUNDLES, SIGMA, VIEWS, causes, execute, names, workflow, write_sinograms, write_slices
 
-from data_prep import demo_ct, lidc
-from es_medical.engine import session
+from data_prep.ct import lidc
+from data_prep.demo import chest as demo_ct
+from es_medical.jobs import training as session
 from es_medical.losses.base import mean_square
 from es_medical.losses.weighting import RampWeighting
 from es_medical.physics import VirtualPhysics

@@ -9,7 +9,7 @@ from monai.bundle import ConfigParser
 from processes import runs
 from tiny import BUNDLES, causes, execute, workflow, write_sinograms
 
-from data_prep import lidc
+from data_prep.ct import lidc
 from es_medical.engine import operators, setup
 from es_medical.groups import D4
 from es_medical.inferers import Inferer

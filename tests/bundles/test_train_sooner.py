@@ -67,7 +67,7 @@ def test_rates_are_logged_as_they_were_used(trained, client):
 
 
 def test_stopped_and_resumed_training_equals_one_that_went_through(trained, workflow_uri, tmp_path, monkeypatch):
-    from es_medical.engine.session import Training
+    from es_medical.jobs.training import Training
 
     end_epoch = Training._end_epoch
 

@@ -10,10 +10,10 @@ from idx_bytes import images, put
 from PIL import Image
 from rich.console import Console
 
-from data_prep import div2k, mnist
-from data_prep.frame import Frame
+from data_prep.images import div2k, mnist
 from data_prep.inference import image_file, raise_failures
-from data_prep.manifest import PrepError
+from data_prep.run.manifest import PrepError
+from data_prep.run.runner import Frame
 from es_medical.data import Shapes, SliceHeader, SliceRecord, SliceWriter, read_header
 from es_medical.engine.checkpoint import BEST, preparation
 

@@ -9,7 +9,7 @@ import pytest
 from tiny import CENTER, SIGMA, Parts, causes, execute, workflow, write_slices
 
 from data_prep.inference import raise_failures, slice_file
-from data_prep.manifest import PrepError, Pseudonyms, default_salt
+from data_prep.run.manifest import PrepError, Pseudonyms, default_salt
 from es_medical.data import read_header
 
 KNOBS = (2.0, CENTER, SIGMA)

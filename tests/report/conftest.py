@@ -5,7 +5,7 @@ import shutil
 import pytest
 from report_store import Store
 
-from es_medical.engine.tracking.server import connect
+from es_medical.tracking.server import connect
 
 
 @pytest.fixture(scope="session")

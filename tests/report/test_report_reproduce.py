@@ -6,11 +6,11 @@ import pytest
 from rich.console import Console
 from tiny import BUNDLES, RATIO, write_slices_for
 
-from es_medical.engine.tracking.server import connect
 from es_medical.report.plan import plan
 from es_medical.report.reproduce import Reproduction, is_there, parse_knobs, reproduce, store
 from es_medical.report.store import ReportError
 from es_medical.report.sweep import sweep
+from es_medical.tracking.server import connect
 
 TINY = {"widths": "[4,8]", "iterations": "1", "n_samples": "2", "epochs": "1", "n_cases": "1", "lr_milestones": "[1]"}
 

@@ -12,8 +12,8 @@ from tiny import BUNDLES as CONFIGS
 from tiny import causes, database, execute, names, workflow, write_images, write_slices
 
 from es_medical.engine.evaluator import Evaluator
-from es_medical.engine.tracking.server import connect
 from es_medical.inferers import Inferer
+from es_medical.tracking.server import connect
 from es_medical.uncertainty import Calibration, EquivariantBootstrap
 
 BUNDLES = {"fastmri_synthetic": write_slices, "div2k_inpainting": write_images}

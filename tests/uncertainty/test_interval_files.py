@@ -12,7 +12,7 @@ from PIL import Image
 from tiny import names, write_images, write_slices
 
 from es_medical.data import SliceDataset
-from es_medical.engine.saving import SaveReconstructions
+from es_medical.output.saving import SaveReconstructions
 
 N = {"train": 0, "val": 0, "test": 4}
 

@@ -1,0 +1,157 @@
+"""How the pixels of a CT image are stored, told from its header alone, and whether all of them are there."""
+
+from __future__ import annotations
+
+from typing import BinaryIO, Literal, NamedTuple
+
+from pydicom import Dataset, uid
+from pydicom.pixels import get_decoder
+from pydicom.uid import UID
+
+from data_prep.ct.elements import OVERLAYS, number, numbers, raw, text, whole
+from data_prep.run.manifest import PrepError, SkipError
+
+PIXEL_DATA = 0x7FE00010
+UNDEFINED = 0xFFFFFFFF
+INSTALL = "pip install 'es_medical[dicom]' (pylibjpeg with pylibjpeg-libjpeg, pylibjpeg-openjpeg and pylibjpeg-rle)"
+
+
+class Encoding(NamedTuple):
+    """How the pixels of an image are stored and what they mean; shared by most images of a series.
+
+    Attributes:
+        syntax: UID of the transfer syntax.
+        size: rows and columns.
+        bits: allocated for a pixel.
+        bits_stored: of these, used.
+        signed: whether stored values are signed.
+        slope: Hounsfield units = stored * slope + intercept; NaN where the file does not say.
+        intercept: see `slope`.
+        lut: a modality look-up table stands in place of slope and intercept.
+        padding: smallest and largest stored value that means "no pixel here", or None.
+        overlay: an overlay hides in the unused bits.
+    """
+
+    syntax: str
+    size: tuple[int, int]
+    bits: int
+    bits_stored: int
+    signed: bool
+    slope: float
+    intercept: float
+    lut: bool
+    padding: tuple[int, int] | None
+    overlay: bool
+
+
+def pixel_encoding(data: Dataset, file: BinaryIO, at: int) -> tuple[Encoding, int]:
+    """How the pixels are stored, and where uncompressed ones begin (-1 for others); their element stands at byte `at`.
+
+    Raises:
+        PrepError: they are missing, cut short, not those of a CT slice, or cannot be decoded here.
+    """
+    syntax = _syntax(data)
+    encoding = _encoding(data, syntax)
+    if syntax.is_deflated:
+        return encoding, -1
+    if syntax.is_encapsulated:
+        _check_decoder(syntax)
+    file.seek(at)
+    return encoding, _offset(file, syntax, encoding)
+
+
+def _syntax(data: Dataset) -> UID:
+    given = UID(text(data.file_meta, "TransferSyntaxUID"))
+    implicit, little = data.original_encoding
+    if given in uid.UID_dictionary and given.is_transfer_syntax:
+        return given
+    if given:
+        raise PrepError("a transfer syntax that is unknown to the standard")
+    if implicit:
+        return uid.ImplicitVRLittleEndian
+    return uid.ExplicitVRLittleEndian if little else uid.ExplicitVRBigEndian
+
+
+def _check_decoder(syntax: UID) -> None:
+    try:
+        decoder = get_decoder(syntax)
+    except NotImplementedError:
+        raise PrepError(f"transfer syntax {syntax.name}: no decoder is known for it") from None
+    if not decoder.is_available:
+        raise PrepError(f"transfer syntax {syntax.name} ({syntax}): no decoder installed, {INSTALL}")
+
+
+def _encoding(data: Dataset, syntax: UID) -> Encoding:
+    counts = {key: whole(data, key) for key in ("Rows", "Columns", "BitsAllocated", "BitsStored", "HighBit")}
+    rows, columns, bits, stored, high = counts.values()
+    stored, signed = stored or bits, bool(whole(data, "PixelRepresentation"))
+    if rows < 1 or columns < 1 or bits not in {8, 16, 32}:
+        raise PrepError(f"{rows} x {columns} pixels of {bits} bits: expected an image of 8, 16 or 32 bits")
+    if not 1 <= stored <= bits or (high and high != stored - 1):
+        raise PrepError(f"bits stored {stored} of {bits}, high bit {high}: expected the lowest bits")
+    if whole(data, "SamplesPerPixel", 1) != 1 or text(data, "PhotometricInterpretation") not in {
+        "MONOCHROME1",  # how to display it: the values are the same
+        "MONOCHROME2",
+        "",
+    }:
+        raise SkipError("a colour image, no CT values")
+    if whole(data, "NumberOfFrames", 1) > 1:
+        raise PrepError("several frames in one CT image: expected one slice")
+    kind = text(data, "RescaleType").upper()
+    if not (kind in {"", "US", "HU"} or "OUN" in kind):  # "Houndsfield Unit" occurs
+        raise SkipError("the rescale type says that the values are no Hounsfield units")
+    slope, intercept = _rescale(data)
+    lut = bool(raw(data, "ModalityLUTSequence"))
+    overlay = any(int(data[tag].value or 0) > 0 for tag in OVERLAYS if tag in data)
+    padding = _padding(data, bits, signed)
+    return Encoding(str(syntax), (rows, columns), bits, stored, signed, slope, intercept, lut, padding, overlay)
+
+
+def _rescale(data: Dataset) -> tuple[float, float]:
+    try:
+        slope, intercept = (number(data, key) for key in ("RescaleSlope", "RescaleIntercept"))
+    except ValueError as error:
+        raise PrepError(str(error)) from None
+    if slope == 0:
+        raise PrepError("rescale slope 0")
+    return slope, intercept
+
+
+def _padding(data: Dataset, bits: int, signed: bool) -> tuple[int, int] | None:
+    """Range of the stored values that are padding, in the signedness of the pixels (63536 is -2000 written unsigned)."""
+    ends = []
+    for key in ("PixelPaddingValue", "PixelPaddingRangeLimit"):
+        for value in numbers(data, key, 1):
+            one = int(value) % 2**bits
+            ends.append(one - 2**bits if signed and one >= 2 ** (bits - 1) else one)
+        if not ends:  # a limit alone says nothing
+            return None
+    return min(ends), max(ends)
+
+
+def _offset(file: BinaryIO, syntax: UID, encoding: Encoding) -> int:
+    """Where the values of uncompressed pixels begin; -1 for compressed ones.
+
+    Raises:
+        PrepError: there are no pixels, or fewer than the header says.
+    """
+    order: Literal["little", "big"] = "little" if syntax.is_little_endian else "big"
+    head = file.read(8)
+    group, element = (int.from_bytes(head[i : i + 2], order) for i in (0, 2))
+    if len(head) < 8 or (group << 16) + element != PIXEL_DATA:
+        raise PrepError("the file holds no pixel data, or ends before it")
+    explicit = head[4:6] in {b"OW", b"OB"}  # and no length, which would be odd: the syntax stated may be wrong
+    length = int.from_bytes(file.read(4) if explicit else head[4:8], order)
+    start = file.tell()
+    if syntax.is_encapsulated:
+        return -1
+    if length == UNDEFINED:
+        raise PrepError("uncompressed pixel data of undefined length: its transfer syntax is not the one stated")
+    needed = encoding.size[0] * encoding.size[1] * encoding.bits // 8
+    held = min(length, file.seek(0, 2) - start)
+    if held < needed:
+        raise PrepError(
+            f"pixel data is cut short: {held} bytes, expected {needed} for {encoding.size[0]} x {encoding.size[1]} "
+            f"pixels of {encoding.bits} bits"
+        )
+    return start

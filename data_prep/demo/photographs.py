@@ -1,0 +1,121 @@
+"""Demo photographs without a download: those in the wheels of scikit-image and scikit-learn, cut into small crops.
+
+Crops of a photograph look alike, so training, validation and test crops come from different ones. Of what the wheels hold,
+these are the photographs of everyday scenes; micrographs, the retina, the night sky and textures are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from importlib import util
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from torch import Tensor
+
+from data_prep.images.div2k import target_size
+from data_prep.images.image_file import Picture, quiet_pillow
+from data_prep.images.inpainting import Camera, MaskKind, Photo, Photos
+from data_prep.run.manifest import PrepError, check_replaceable, default_salt
+from data_prep.run.runner import Frame, Plan, Task, run
+from data_prep.run.workers import worker_pool
+from es_medical.data.slices import file_digest
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+INSTALL = "pip install 'es_medical[demo]'"
+SCALES = {"train": (2, 3, 4), "val": (3,), "test": (3,)}  # shorter sides of the resized photograph, in crops
+
+
+class Shipped(NamedTuple):
+    """A photograph inside an installed package."""
+
+    package: str
+    place: str
+    split: str
+
+
+SHIPPED = (
+    Shipped("skimage", "data/chelsea.png", "test"),
+    Shipped("sklearn", "datasets/images/china.jpg", "test"),
+    Shipped("sklearn", "datasets/images/flower.jpg", "val"),
+    Shipped("skimage", "data/astronaut.png", "train"),
+    Shipped("skimage", "data/coffee.png", "train"),
+    Shipped("skimage", "data/motorcycle_left.png", "train"),
+    Shipped("skimage", "data/motorcycle_right.png", "train"),  # the same scene: the same split
+    Shipped("skimage", "data/rocket.jpg", "train"),
+)
+DISTRIBUTIONS = {"skimage": "scikit-image", "sklearn": "scikit-learn"}
+
+
+@dataclass(frozen=True)
+class Options:
+    """Knobs of the demo: see `python -m data_prep demo natural --help`."""
+
+    size: int = 64
+    mask: MaskKind = "values"
+    keep: float | None = None
+    sigma: float = 0.0
+    seed: int = 0
+    mask_seed: int | None = None
+    with_image: bool = True
+
+    def camera(self) -> Camera:
+        """What all crops go through."""
+        return Camera(self.size, self.mask, self.keep, self.sigma, self.seed, self.mask_seed, self.with_image)
+
+
+def photograph(shipped: Shipped) -> Path:
+    """Where a photograph is, found without importing its package.
+
+    Raises:
+        PrepError: the package is not installed, or holds it no longer.
+    """
+    found, name = util.find_spec(shipped.package), DISTRIBUTIONS[shipped.package]
+    if found is None or found.origin is None:
+        raise PrepError(f"the demo needs the photographs that {name} ships: {INSTALL}")
+    path = Path(found.origin).parent / shipped.place
+    if not path.is_file():
+        raise PrepError(f"this {name} holds no {path.name}: pip install --force-reinstall 'es_medical[demo]'")
+    return path
+
+
+def prepare(out: Path, options: Options, overwrite: bool, console: Console) -> bool:
+    """Writes the demo data set to OUT, unless it is there already.
+
+    Raises:
+        PrepError: a package without its photographs, or an OUT that is not ours.
+    """
+    check_replaceable(out, overwrite)
+    with quiet_pillow(), worker_pool(2) as pool:
+        frame = Frame("demo natural", options, out, default_salt(options.seed), 2, pool, console)
+        pipeline = Photos(options.camera(), partial(tiles, size=options.size), frame.pseudonyms)
+        return run(frame, plan(), pipeline, overwrite=overwrite)
+
+
+def plan() -> Plan[Photo]:
+    """All photographs, test first."""
+    paths = [photograph(one) for one in SHIPPED]
+    sources = {path.name: file_digest(path) for path in paths}
+    photos = [Photo(path, sources[path.name], one.split) for path, one in zip(paths, SHIPPED, strict=True)]
+    tasks = [Task(photo.path.name, photo) for photo in photos]
+    return Plan(sources, tasks, [], [f"{photo.split}/{photo.digest}" for photo in photos], target="photographs")
+
+
+def tiles(picture: Picture, photo: Photo, size: int) -> tuple[list[Tensor], list[str]]:
+    """Crops (3, size, size) without overlap, of the photograph resized to each scale of its split; nothing to say of them."""
+    old = picture.pixels.height, picture.pixels.width
+    targets = [target_size(old, scale * size, "short") for scale in SCALES[photo.split]]  # none is enlarged
+    return [tile for target in targets for tile in _tiles(picture.resized(target), size)], []
+
+
+def _tiles(image: Tensor, size: int) -> Iterator[Tensor]:
+    """Cuts (3, H, W) into as many crops as fit, centred."""
+    _, height, width = image.shape
+    top, left = height % size // 2, width % size // 2
+    for i in range(top, height - size + 1, size):
+        for j in range(left, width - size + 1, size):
+            yield image[:, i : i + size, j : j + size].clone()

@@ -1,0 +1,192 @@
+"""From images in [0, 1] to stored records: some of their values are kept by one mask for all of them, with noise or without."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from torch import Tensor
+
+from data_prep.images.image_file import Picture, read_image
+from data_prep.run.manifest import PrepError, Pseudonyms
+from data_prep.run.runner import Made
+from es_medical.data.slices import Shapes, SliceHeader, SliceRecord
+from es_medical.randomness import item_generator
+
+if TYPE_CHECKING:
+    from es_medical.physics.pixels import Inpainting
+
+MaskKind = Literal["values", "pixels", "random_columns", "even_columns"]
+CHANNELS = 3  # red, green, blue
+KEEP, KEEP_EVEN = 0.3, 0.5
+WORDS = {
+    "values": "values of each channel",
+    "pixels": "pixels, in all channels",
+    "random_columns": "columns, at random",
+    "even_columns": "columns, every other one",
+}
+
+
+@dataclass(frozen=True)
+class Camera:
+    """The one camera that all images of a file go through: y = m x + noise where m is 1.
+
+    Attributes:
+        size: rows and columns of the images.
+        kind: what the mask keeps or drops: each value of each channel (the paper), whole pixels, or whole columns (push-broom).
+        keep: share that is kept; None takes 0.3, or 0.5 for every other column.
+        sigma: standard deviation of the noise on each kept value, for images in [0, 1].
+        seed: seed of the noise, and of the mask where `mask_seed` is None.
+        mask_seed: seed of the mask.
+        with_image: False stores no ground truth.
+
+    Raises:
+        PrepError: a share that every other column cannot have.
+        ValueError: a share that keeps nothing.
+    """
+
+    size: int
+    kind: MaskKind = "values"
+    keep: float | None = None
+    sigma: float = 0.0
+    seed: int = 0
+    mask_seed: int | None = None
+    with_image: bool = True
+    mask: Tensor = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.kind == "even_columns" and self.keep not in {None, KEEP_EVEN}:
+            raise PrepError(f"keep {self.keep:g}: every other column keeps {KEEP_EVEN:g}")
+        object.__setattr__(self, "mask", self._draw())
+
+    @property
+    def share(self) -> float:
+        """Share of the values that the mask is drawn to keep."""
+        return (KEEP_EVEN if self.kind == "even_columns" else KEEP) if self.keep is None else self.keep
+
+    def _draw(self) -> Tensor:
+        """Kept entries, bool: (3, H, W) values, (H, W) pixels, or (W,) columns."""
+        from es_medical.physics.pixel_masks import bernoulli_mask, even_columns, random_columns
+
+        seed, n = self.seed if self.mask_seed is None else self.mask_seed, self.size
+        if self.kind == "even_columns":
+            return even_columns(n)
+        if self.kind == "random_columns":
+            return random_columns(n, self.share, seed)
+        values = self.kind == "values"
+        mask = bernoulli_mask((CHANNELS if values else 1, n, n), self.share, seed)
+        return mask if values else mask[0]
+
+    @property
+    def shapes(self) -> Shapes:
+        """What is stored of an image."""
+        return Shapes.pixels((self.size, self.size), CHANNELS)
+
+    @cached_property
+    def physics(self) -> Inpainting:
+        """The operator x -> m x."""
+        from es_medical.physics.pixels import Inpainting
+
+        return Inpainting(self.mask, (self.size, self.size), CHANNELS)
+
+    def header(self, configuration: Mapping[str, object], source_digests: Mapping[str, str], digest: str) -> SliceHeader:
+        """The header of the file."""
+        return SliceHeader(
+            sigma=self.sigma,
+            mask=self.mask,
+            seed=self.seed,
+            configuration=configuration,
+            source_digests=source_digests,
+            modality="IMAGE",
+            operator={"kind": "inpainting", "mask": self.kind, "keep": self.share},
+            digest=digest,
+        )
+
+    def record(self, image: Tensor, key: str, subject: str, split: str, number: int) -> SliceRecord:
+        """Simulates one image (3, H, W), the noise drawn from (seed, key) alone."""
+        from es_medical.physics.base import measure
+
+        generator = item_generator(self.seed, key, "acquisition")
+        measurement = measure(self.physics, image[None], self.sigma, [generator])[0]  # (3, H, W)
+        return SliceRecord(
+            measurement=measurement,
+            image=image if self.with_image else None,
+            id=key,
+            subject=subject,
+            split=split,
+            data_range=1.0 if self.with_image else math.nan,
+            slice=number,
+        )
+
+    def describe(self) -> str:
+        """For the terminal."""
+        return f"{100 * float(self.mask.float().mean()):.1f} % kept ({WORDS[self.kind]})"
+
+
+class Photo(NamedTuple):
+    """An image file to read: where it is, the SHA-256 of its bytes, and its split."""
+
+    path: Path
+    digest: str
+    split: str
+
+
+Cut = Callable[[Picture, Photo], tuple[Sequence[Tensor], Sequence[str]]]
+
+
+@dataclass(frozen=True)
+class Photos:
+    """What all image files go through (a `data_prep.run.runner.Pipeline`): decoded, cut, and measured by the one camera.
+
+    Attributes:
+        camera: the operator and its noise.
+        cut: images (3, size, size) in [0, 1] of a picture, and notes; raises PrepError where there are none.
+        pseudonyms: salted hashes of the run.
+    """
+
+    camera: Camera
+    cut: Cut
+    pseudonyms: Pseudonyms
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(H, W) of the images."""
+        return self.camera.size, self.camera.size
+
+    @property
+    def shapes(self) -> Shapes:
+        """What is stored of an image."""
+        return self.camera.shapes
+
+    @property
+    def with_image(self) -> bool:
+        """Whether ground truth is stored."""
+        return self.camera.with_image
+
+    def header(self, configuration: Mapping[str, object], source_digests: Mapping[str, str], digest: str) -> SliceHeader:
+        """The header of the file."""
+        return self.camera.header(configuration, source_digests, digest)
+
+    def make(self, work: Photo) -> Made:
+        """The records of one file; a photograph counts as a subject of its own.
+
+        Raises:
+            PrepError: it cannot be decoded, or is too small.
+        """
+        picture = read_image(work.path)
+        images, notes = self.cut(picture, work)
+        subject = self.pseudonyms.of("subject", work.digest)
+        keys = [self.pseudonyms.of("slice", work.digest, k) for k in range(len(images))]
+        records = [
+            self.camera.record(image, key, subject, work.split, k)
+            for k, (image, key) in enumerate(zip(images, keys, strict=True))
+        ]
+        return Made(records, [*picture.notes, *notes], content=picture.content())
+
+    def describe(self) -> str:
+        """For the terminal."""
+        return self.camera.describe()

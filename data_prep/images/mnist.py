@@ -1,0 +1,306 @@
+"""MNIST (or other IDX files of images) to one slice file of compressed measurements, simulated once.
+
+The two files of MNIST say by their names what is for training and what for test; images of other files are divided. Equal
+images never stand in two splits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from data_prep.ct.walk import find_files
+from data_prep.images.idx_file import IdxImages, read_idx_images
+from data_prep.images.sensing import Digit, Sensing, tasks
+from data_prep.run import runner as framework
+from data_prep.run.folders import Source
+from data_prep.run.manifest import Outcome, PrepError, Pseudonyms, SkipError, check_replaceable
+from data_prep.run.runner import Frame, Plan
+from data_prep.run.splits import VALIDATION_SHARE
+from es_medical.data.slices import file_digest
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+BLANK, COPY = "blank images left out", "images left out that equal another one"
+UNUSED = "not used: both files of MNIST are there"
+BEYOND = "no image of it is taken: see --train and --test"
+OWN_SHARES = (60_000, 10_000)  # of MNIST itself: for "all" of files that serve both
+
+
+@dataclass(frozen=True)
+class Options:
+    """Knobs that decide what the file holds: see `python -m data_prep mnist --help`. None in train and test takes all."""
+
+    ratio: float = 0.3
+    sigma: float = 0.0
+    seed: int = 0
+    matrix_seed: int | None = None
+    train: int | None = 20_000
+    test: int | None = 100
+    val: int | None = None
+    with_image: bool = True
+
+    def sensing(self, size: tuple[int, int]) -> Sensing:
+        """What all images go through."""
+        return Sensing(size, self.ratio, self.sigma, self.seed, self.matrix_seed, self.with_image)
+
+
+class Place(NamedTuple):
+    """Where an image stands, the name of its file and its number there, and its salted hash."""
+
+    file: str
+    number: int
+    id: str
+
+
+class Sides(NamedTuple):
+    """Files for training, files for test (they may be the same), and those that are for neither."""
+
+    train: list[DigitFile]
+    test: list[DigitFile]
+    neither: list[DigitFile]
+
+    @classmethod
+    def of(cls, files: Sequence[DigitFile]) -> Sides:
+        """MNIST's own files serve what they are for, and other files what those leave open."""
+        by_role = {role: [file for file in files if file.role == role] for role in ("train", "test", "any")}
+        train = by_role["train"] or by_role["any"] or by_role["test"]
+        test = by_role["test"] or by_role["any"] or by_role["train"]
+        used = {file.name for file in train + test}
+        return cls(train, test, [file for file in files if file.name not in used])
+
+    @property
+    def shared(self) -> bool:
+        """Whether the same files serve both."""
+        return {file.name for file in self.train} == {file.name for file in self.test}
+
+
+class Choice:
+    """Which images are taken; counts those that are left out, as equal images must not stand in two splits."""
+
+    def __init__(self, pseudonyms: Pseudonyms) -> None:
+        self.pseudonyms = pseudonyms
+        self.left_out: dict[str, Counter[str]] = defaultdict(Counter)
+        self._seen = set[bytes]()
+
+    def usable(self, files: Sequence[DigitFile]) -> Iterator[Place]:
+        """Images in the order of their files, without blank ones and those that were met before."""
+        for file in files:
+            pixels = file.images.pixels
+            blank = pixels.min((1, 2)) == pixels.max((1, 2))
+            for number in range(len(pixels)):
+                content = hashlib.sha256(pixels[number].tobytes()).digest()
+                if blank[number] or content in self._seen:
+                    self.left_out[file.name][BLANK if blank[number] else COPY] += 1
+                    continue
+                self._seen.add(content)
+                yield Place(file.name, number, self.pseudonyms.of("slice", file.images.digest, number))
+
+    def notes(self, file: DigitFile) -> list[str]:
+        """What a user should know of a file."""
+        counts = [f"{n} {what}" for what, n in sorted(self.left_out[file.name].items())]
+        return [file.note, *counts] if file.note else counts
+
+
+def choose(sides: Sides, options: Options, choice: Choice) -> dict[Place, str]:
+    """The split of each image taken; what equals a test image is left out of training.
+
+    Of MNIST's own files the first ones are taken, as the authors do; images of files that serve both are drawn by the seed.
+
+    Raises:
+        PrepError: no image is left for training.
+    """
+    train, test = options.train, options.test
+    if sides.shared:
+        places = _shuffled(choice.usable(sides.train), options.seed, "split")
+        n_train, n_test = pool_counts(len(places), train, test)
+        tested, known = places[:n_test], places[n_test : n_test + n_train]
+    else:
+        tested = list(islice(choice.usable(sides.test), test))
+        known = list(islice(choice.usable(sides.train), train))
+    n_val = max(round(len(known) * VALIDATION_SHARE), 1) if options.val is None else options.val
+    if len(known) <= n_val:
+        raise PrepError(f"no image is left for training: {len(known)} for training and validation, {n_val} for validation")
+    validation = set(_shuffled(known, options.seed, "validation")[:n_val])
+    return dict.fromkeys(tested, "test") | {place: "val" if place in validation else "train" for place in known}
+
+
+def pool_counts(n: int, train: int | None, test: int | None) -> tuple[int, int]:
+    """(train and validation, test) of n images that serve both; of fewer than are asked for only the ratio counts, above 1.
+
+    >>> pool_counts(6700, 20_000, 100), pool_counts(6700, None, 100), pool_counts(70, None, None), pool_counts(50, 20, 10)
+    ((6667, 33), (6600, 100), (60, 10), (20, 10))
+    >>> pool_counts(60, 20_000, 100), pool_counts(60, 20_000, 0)
+    ((59, 1), (60, 0))
+    """
+    if train is None and test is None:
+        train, test = OWN_SHARES
+    train = max(n - (test or 0), 0) if train is None else train
+    test = max(n - train, 0) if test is None else test
+    total = max(train + test, 1)
+    taken = min(n, total)
+    n_test = max(round(taken * test / total), 1 if test and taken > 2 else 0)  # few for training leave one for test still
+    return taken - n_test, n_test
+
+
+def _shuffled(places: Iterable[Place], seed: int, stream: str) -> list[Place]:
+    return sorted(places, key=lambda place: hashlib.sha256(f"{seed}/{stream}/{place.id}".encode()).digest())
+
+
+def make_plan(
+    files: Sequence[DigitFile], outcomes: Sequence[Outcome], options: Options, pseudonyms: Pseudonyms
+) -> Plan[Sequence[Digit]]:
+    """Chooses the images and their splits, and says what decided it."""
+    sides, choice = Sides.of(files), Choice(pseudonyms)
+    pixels = {file.name: file.images.pixels for file in files}
+    digits: dict[str, list[Digit]] = defaultdict(list)
+    for place, split in sorted(choose(sides, options, choice).items(), key=lambda item: item[0].number):
+        digits[place.file].append(Digit(pixels[place.file][place.number], place.id, split, place.number))
+    used = [file for file in files if file.name in digits]
+    neither = {file.name for file in sides.neither}
+    unused = [(file, UNUSED if file.name in neither else BEYOND) for file in files if file.name not in digits]
+    return Plan(
+        sources={file.name: file.file_digest for file in used},
+        tasks=[task for file in used for task in tasks(file.name, digits[file.name])],
+        outcomes=[*outcomes, *(Outcome(file.name, "skipped", cause) for file, cause in unused)],
+        identity=[f"{file.role} {file.images.digest}" for file in files],
+        target="images of IDX files",
+        notes={file.name: choice.notes(file) for file in used},
+    )
+
+
+def run(source: Path, frame: Frame, options: Options, dry_run: bool = False, overwrite: bool = False) -> bool:
+    """Writes the slice file and its manifest, unless they are up to date.
+
+    Args:
+        source: a folder, or one file.
+        frame: of this run.
+        options: those of the frame.
+        dry_run: read and check everything, write nothing.
+        overwrite: make the file anew, and replace any other file.
+
+    Returns:
+        whether nothing failed.
+
+    Raises:
+        PrepError: nothing to do, nothing to train on, or an OUT that is not ours.
+    """
+    check_replaceable(frame.out, overwrite)
+    files, outcomes = scan(source, frame.out)
+    _, rows, columns = files[0].images.pixels.shape
+    sensing = options.sensing((rows, columns))
+    plan = make_plan(files, outcomes, options, frame.pseudonyms)
+    announce(files, plan, options, frame.console)
+    return framework.run(frame, plan, sensing, dry_run, overwrite)
+
+
+def announce(files: Sequence[DigitFile], plan: Plan[Sequence[Digit]], options: Options, console: Console) -> None:
+    """Says which files serve what, and where there are fewer images than asked for."""
+    sides, splits = Sides.of(files), Counter(digit.split for task in plan.tasks for digit in task.work)
+    parts = (
+        ("train", sides.train, splits["train"] + splits["val"], options.train),
+        ("test", sides.test, splits["test"], options.test),
+    )
+    for name, served, n, wanted in parts:
+        fewer = f", fewer than the {wanted} asked for" if wanted is not None and n < wanted else ""
+        told = ", ".join(sorted(file.name for file in served))
+        console.print(f"{name}: {n} images{fewer}, from {told}", markup=False, highlight=False, soft_wrap=True)
+
+
+Role = Literal["train", "test", "any"]
+
+OFFICIAL: dict[str, tuple[Role, str]] = {  # name -> what it is for, MD5 of the unpacked file as distributed
+    "train-images-idx3-ubyte": ("train", "6bbc9ace898e44ae57da46a324031adb"),
+    "t10k-images-idx3-ubyte": ("test", "2646ac647ad5339dbf082846283269ea"),
+}
+EXPECTED = "expected train-images-idx3-ubyte.gz and t10k-images-idx3-ubyte.gz of MNIST, packed or not; nothing is downloaded"
+
+
+class DigitFile(NamedTuple):
+    """A file of images: its name below the source, what it is for, SHA-256 of its bytes, what it holds, and a remark."""
+
+    name: str
+    role: Role
+    file_digest: str
+    images: IdxImages
+    note: str = ""
+
+
+def official_name(name: str) -> str:
+    """The name of MNIST's own file that a path stands for, or an empty string.
+
+    >>> official_name("raw/t10k-images.idx3-ubyte.gz"), official_name("digits.gz")
+    ('t10k-images-idx3-ubyte', '')
+    """
+    plain = name.rsplit("/", 1)[-1].lower().removesuffix(".gz").replace(".", "-")
+    return plain if plain in OFFICIAL else ""
+
+
+def scan(source: Path, out: Path) -> tuple[list[DigitFile], list[Outcome]]:
+    """Reads every file of images below a folder (or the one file given), told by content, in an order that names don't decide.
+
+    Returns:
+        the files, all of one size of image and none twice; and what became of the others.
+
+    Raises:
+        PrepError: none there, one of MNIST's own files is broken, two different ones have one name, or sizes of images differ.
+    """
+    try:
+        sources, outcomes = find_files(source, out)
+    except PrepError as error:
+        raise PrepError(f"{error}: {EXPECTED}") from error
+    files = list[DigitFile]()
+    for one in sorted(sources, key=lambda item: (not official_name(item.path.name), item.name)):
+        read = _read(one)
+        twin = next((file.name for file in files if isinstance(read, DigitFile) and _same(file, read)), "")
+        if twin:
+            outcomes.append(Outcome(one.name, "skipped", "same content as another file", f"({twin})"))
+        elif isinstance(read, DigitFile):
+            files.append(read)
+        else:
+            outcomes.append(read)
+    _check(source, files, outcomes)
+    return sorted(files, key=lambda file: file.images.digest), outcomes
+
+
+def _same(first: DigitFile, second: DigitFile) -> bool:
+    return first.images.digest == second.images.digest and second.role in (first.role, "any")
+
+
+def _read(source: Source) -> DigitFile | Outcome:
+    official = official_name(source.path.name)
+    role, md5 = OFFICIAL.get(official, ("any", ""))
+    try:
+        images, digest = read_idx_images(source.path), file_digest(source.path)
+    except SkipError as error:
+        return Outcome(source.name, "skipped", str(error))
+    except PrepError as error:
+        return Outcome(source.name, "failed", str(error))
+    except OSError as error:
+        return Outcome(source.name, "failed", f"cannot be read ({error.strerror})")
+    other = official and images.md5 != md5
+    note = f"named as a file of MNIST, but MD5 of its content is {images.md5}, not {md5}" if other else ""
+    return DigitFile(source.name, role, digest, images, note)
+
+
+def _check(source: Path, files: Sequence[DigitFile], outcomes: Sequence[Outcome]) -> None:
+    broken = [one for one in outcomes if one.status == "failed" and official_name(one.name)]
+    if broken:  # without it other images would take its part
+        raise PrepError("; ".join(f"{one.name}: {one.cause}" for one in broken) + ": get the file again; nothing was written")
+    if not files:
+        failures = "".join(f"; {one.name}: {one.cause}" for one in outcomes if one.status == "failed")
+        raise PrepError(f"no IDX file of images in {source} ({len(outcomes)} others{failures}): {EXPECTED}")
+    for role in ("train", "test"):
+        named = [file.name for file in files if file.role == role]
+        if len(named) > 1:
+            raise PrepError(f"files of different content are named as MNIST's: {', '.join(sorted(named))}: give one data set")
+    sizes = {"{1} x {2}".format(*file.images.pixels.shape): file.name for file in files}
+    if len(sizes) > 1:
+        told = ", ".join(f"{name}: {size}" for size, name in sorted(sizes.items()))
+        raise PrepError(f"images of different sizes ({told}): prepare them one by one")

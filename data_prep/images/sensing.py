@@ -1,0 +1,143 @@
+"""From digits to stored records: the products of each with one random matrix, simulated once, many digits in one product."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from data_prep.run.manifest import PrepError
+from data_prep.run.runner import Made, Task
+from es_medical.data.slices import Shapes, SliceHeader, SliceRecord
+from es_medical.randomness import item_generator
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from es_medical.physics.compressed_sensing import CompressedSensing
+
+BATCH = 1024  # digits in one product, some 4 MB
+SCALE = 255.0  # raw grey values = stored * SCALE
+MOST_PIXELS = 128 * 128  # a dense matrix of larger images would take gigabytes
+
+
+class Digit(NamedTuple):
+    """An image with what identifies it: its salted hash, its split and its place in its file."""
+
+    pixels: NDArray[np.uint8]  # (H, W)
+    id: str
+    split: str
+    number: int
+
+
+def tasks(source: str, digits: Sequence[Digit]) -> list[Task[Sequence[Digit]]]:
+    """The digits of a source, as many at a time as make one product."""
+    return [Task(source, digits[start : start + BATCH]) for start in range(0, len(digits), BATCH)]
+
+
+@dataclass(frozen=True)
+class Sensing:
+    """The one matrix that all images of a file go through, its entries drawn from N(0, 1/m).
+
+    Attributes:
+        size: (H, W) of the images, n = H W pixels.
+        ratio: measurements for each pixel, m / n; m is rounded.
+        sigma: standard deviation of the noise on each measurement, for images in [0, 1].
+        seed: seed of the noise.
+        matrix_seed: seed of the matrix, None takes `seed`.
+        with_image: False stores no ground truth.
+
+    Raises:
+        PrepError: a ratio that gives no measurement or more than there are pixels, or images too large for a dense matrix.
+    """
+
+    size: tuple[int, int]
+    ratio: float
+    sigma: float
+    seed: int
+    matrix_seed: int | None = None
+    with_image: bool = True
+
+    def __post_init__(self) -> None:
+        pixels = math.prod(self.size)
+        if pixels > MOST_PIXELS:
+            raise PrepError(f"images of {self.size[0]} x {self.size[1]}: a dense matrix is for at most {MOST_PIXELS} pixels")
+        if not 1 <= self.m <= pixels:
+            raise PrepError(f"ratio {self.ratio:g} of {pixels} pixels is {self.m} measurements: expected 1 to {pixels}")
+
+    @property
+    def m(self) -> int:
+        """Number of measurements of an image."""
+        return round(self.ratio * math.prod(self.size))
+
+    @property
+    def shapes(self) -> Shapes:
+        """What is stored of an image."""
+        return Shapes.rows(self.size, self.m)
+
+    @cached_property
+    def matrix(self) -> Tensor:
+        """A, (m, n)."""
+        from es_medical.physics.compressed_sensing import gaussian_matrix
+
+        return gaussian_matrix(self.m, math.prod(self.size), self.seed if self.matrix_seed is None else self.matrix_seed)
+
+    @cached_property
+    def physics(self) -> CompressedSensing:
+        """The operator x -> A x."""
+        from es_medical.physics.compressed_sensing import CompressedSensing
+
+        return CompressedSensing(self.matrix, self.size)
+
+    def header(self, configuration: Mapping[str, object], source_digests: Mapping[str, str], digest: str) -> SliceHeader:
+        """The header of the file."""
+        seed = self.seed if self.matrix_seed is None else self.matrix_seed
+        return SliceHeader(
+            sigma=self.sigma,
+            mask=torch.ones(self.m, dtype=torch.bool),
+            seed=self.seed,
+            configuration=configuration,
+            source_digests=source_digests,
+            modality="IMAGE",
+            operator={"kind": "compressed_sensing", "ratio": self.ratio, "seed": seed},
+            digest=digest,
+            matrix=self.matrix,
+        )
+
+    def make(self, work: Sequence[Digit]) -> Made:
+        """The records of some digits, made in one product."""
+        return Made(list(self.records(work)))
+
+    def describe(self) -> str:
+        """The measurements in a line."""
+        n = math.prod(self.size)
+        return f"{self.m} measurements of {n} pixels (ratio {self.m / n:.3g}) by one Gaussian matrix"
+
+    def records(self, digits: Sequence[Digit]) -> Iterator[SliceRecord]:
+        """Simulates y = A x + noise, the noise of each drawn from (seed, id) alone."""
+        from es_medical.physics.base import measure
+
+        pixels = torch.stack([torch.from_numpy(digit.pixels.copy()) for digit in digits])  # (B, H, W)
+        images = pixels[:, None].to(torch.float32) / SCALE  # (B, 1, H, W) in [0, 1]
+        if self.sigma:
+            generators = [item_generator(self.seed, digit.id, "acquisition") for digit in digits]
+            measurements = measure(self.physics, images, self.sigma, generators)  # (B, m)
+        else:
+            measurements = self.physics.A(images)
+        for digit, image, measurement in zip(digits, images, measurements, strict=True):
+            yield SliceRecord(
+                measurement=measurement,
+                image=image if self.with_image else None,
+                id=digit.id,
+                subject=digit.id,
+                split=digit.split,
+                scale=SCALE,
+                data_range=1.0 if self.with_image else math.nan,
+                slice=digit.number,
+            )

@@ -1,0 +1,235 @@
+"""From recorded k-space to a stored slice: one grid, one mask, the noise level, and a scale that no ground truth is needed for.
+
+What a user without fully sampled scans would not have never enters a measurement: the scale, the coil compression and the
+sensitivity maps come from the central lines that the mask measures (the ACS block).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from data_prep.mri.coils import apply, combine, compression_matrix, rss, sensitivity_maps
+from data_prep.mri.noise import estimate_sigma, noise_covariance, resampled_sigma, whitening_matrix
+from data_prep.mri.recorded import RecordedVolume, open_raw
+from data_prep.mri.resample import sinc_resample
+from data_prep.mri.sampling import Extent, measured_extent
+from data_prep.run.manifest import PrepError
+from es_medical.data.geometry import Geometry
+from es_medical.data.slices import SliceHeader, SliceRecord
+from es_medical.physics.line_masks import center_lines, line_counts
+from es_medical.randomness import item_generator, normal
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from data_prep.mri.raw_volume import RawVolume
+    from data_prep.run.manifest import Pseudonyms
+
+PER_COIL = (256, 128, 64)  # samples for each coil of a covariance: fewer where signal reaches far out
+UPPER_BOUND = "noise level of undersampled k-space is that of its edge, an upper bound: give --sigma if you know it"
+PURE = 1.05  # level of these samples over that of the noise, above which they hold signal
+
+
+class Slice(NamedTuple):
+    """One slice on its recorded grid, after whitening.
+
+    Attributes:
+        kspace: (H, W) or (C, H, W) complex64.
+        sigma: standard deviation of the noise on each real and imaginary part.
+        notes: what a user should know.
+    """
+
+    kspace: NDArray[np.complexfloating]
+    sigma: float
+    notes: tuple[str, ...]
+
+
+class OnGrid(NamedTuple):
+    """One slice on the grid of the file: k-space, image and maps of its coils, (H, W) or (C, H, W), and its noise level."""
+
+    kspace: NDArray[np.complexfloating]
+    image: NDArray[np.complexfloating]
+    sigma: float
+    maps: NDArray[np.complexfloating] | None
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What all recorded slices of a file go through.
+
+    Attributes:
+        size: (H, W) of the file's grid.
+        mask: (W,) bool, the measured columns.
+        acceleration: encoded columns / measured columns.
+        center_fraction: share of the encoded columns in the fully sampled centre.
+        encoded_lines: number of encoded columns.
+        coils: virtual coils kept, 0 for single-coil data.
+        seed: of the added noise.
+        sigma: noise on each real and imaginary part of a recorded sample, in the file's units; None estimates it.
+        added_noise: standard deviation of further noise on each part, in stored units.
+        whiten: remove the correlation of the coils' noise.
+        with_image: False stores no ground truth, and no number derived from it.
+        target_rss: multi-coil ground truth by root sum of squares in place of the coil-combined image.
+    """
+
+    size: tuple[int, int]
+    mask: Tensor
+    acceleration: float
+    center_fraction: float
+    encoded_lines: int
+    coils: int
+    seed: int
+    sigma: float | None = None
+    added_noise: float = 0.0
+    whiten: bool = True
+    with_image: bool = True
+    target_rss: bool = False
+
+    def header(self, configuration: Mapping[str, object], source_digests: Mapping[str, str], digest: str) -> SliceHeader:
+        """The header of the file; the noise level stands with each slice."""
+        return SliceHeader(
+            sigma=math.nan,
+            mask=self.mask,
+            acceleration=self.acceleration,
+            center_fraction=self.center_fraction,
+            seed=self.seed,
+            encoded_lines=self.encoded_lines,
+            configuration=configuration,
+            source_digests=source_digests,
+            digest=digest,
+        )
+
+    @cached_property
+    def acs(self) -> NDArray[np.bool_]:
+        """(W,) the central columns that are always measured."""
+        _, n_center = line_counts(self.encoded_lines, self.acceleration, self.center_fraction)
+        return np.asarray(center_lines(self.size[1], n_center).numpy())
+
+    def records(
+        self, volume: RecordedVolume, indices: Sequence[int], split: str, pseudonyms: Pseudonyms
+    ) -> Iterator[tuple[SliceRecord | None, tuple[str, ...]]]:
+        """Reads and prepares some slices of a volume, one at a time: a record (None for a blank slice) and notes.
+
+        Raises:
+            PrepError: a slice cannot be used; the message names it.
+        """
+        with open_raw(volume.path) as raw:
+            for i in indices:
+                k = raw.kspace(i)
+                if not k.any():
+                    yield None, ("blank slices left out",)
+                    continue
+                extent = self._check(k, raw, volume, i)
+                one = self._whitened(k, raw, extent)
+                yield self._record(one, raw, volume, i, split, pseudonyms), one.notes
+
+    def _check(self, k: NDArray, raw: RawVolume, volume: RecordedVolume, index: int) -> Extent:
+        extent = measured_extent(k, raw.encoding.measured, raw.mask, index)
+        if (extent.columns.start, extent.columns.stop) != volume.encoded:
+            found, wanted = (f"{a} to {b - 1}" for a, b in (extent.columns, volume.encoded))
+            raise PrepError(f"slice {index} was measured in columns {found}, the middle slice in {wanted}")
+        return extent
+
+    def _whitened(self, k: NDArray[np.complexfloating], raw: RawVolume, extent: Extent) -> Slice:
+        """Whitens several coils where their noise covariance is known or can be estimated, and finds the noise level."""
+        notes = []
+        if raw.coils and self.whiten:
+            try:
+                k = apply(whitening_matrix(_covariance(k, raw, extent)), k).astype(k.dtype)
+            except PrepError as error:
+                notes.append(f"coils not whitened: {error}")
+        if self.sigma is not None:
+            return Slice(k, self.sigma, tuple(notes))
+        estimate = estimate_sigma(k, extent)
+        undersampled = raw.mask is not None and not bool(raw.mask[extent.columns.start : extent.columns.stop].all())
+        note = estimate.note or (UPPER_BOUND if undersampled else "")
+        return Slice(k, estimate.sigma, (*notes, *([note] if note else [])))
+
+    def _on_grid(self, one: Slice) -> OnGrid:
+        sigma = resampled_sigma(one.sigma, one.kspace.shape[-2:], self.size)
+        kspace, image = sinc_resample(one.kspace, self.size)
+        if not self.coils:
+            return OnGrid(kspace, image, sigma, None)
+        n_center = int(self.acs.sum())
+        matrix = compression_matrix(kspace, self.coils, n_center)
+        kspace, image = apply(matrix, kspace), apply(matrix, image)
+        return OnGrid(kspace, image, sigma, sensitivity_maps(kspace, n_center, sigma))
+
+    def _record(
+        self, one: Slice, raw: RawVolume, volume: RecordedVolume, index: int, split: str, pseudonyms: Pseudonyms
+    ) -> SliceRecord:
+        grid = self._on_grid(one)
+        scale = self.scale(grid.kspace)
+        key = pseudonyms.of("slice", volume.digest, index)
+        measured = _channels(grid.kspace) * (self.mask / scale)
+        if self.added_noise:
+            measured += (
+                self.added_noise
+                * normal(tuple(measured.shape), item_generator(self.seed, key, "acquisition"), "cpu")
+                * self.mask
+            )
+        image = _channels(self._target(grid)) / scale if self.with_image else None
+        place = raw.geometry(index) or Geometry(spacing=raw.encoding.pixel, slice_spacing=raw.encoding.slice_thickness)
+        place = place.resized(volume.recorded, self.size)
+        return SliceRecord(
+            measurement=measured,
+            image=image,
+            id=key,
+            subject=pseudonyms.of("subject", volume.subject),
+            split=split,
+            scale=scale,
+            spacing=place.spacing,
+            slice=index,
+            maps=None if grid.maps is None else _channels(grid.maps),
+            sigma=math.hypot(grid.sigma / scale, self.added_noise),
+            peak=1.0 if image is None else float(torch.hypot(*image).max()),
+            position=place.position,
+            orientation=place.orientation,
+            slice_spacing=place.slice_spacing,
+            volume=pseudonyms.of("volume", volume.digest),
+        )
+
+    def scale(self, kspace: NDArray[np.complexfloating]) -> float:
+        """Largest magnitude of the image of the central lines alone (root sum of squares over coils): raw = stored * scale.
+
+        Raises:
+            PrepError: these lines are zero.
+        """
+        rows = torch.fft.ifft(torch.from_numpy(kspace[..., self.acs]), dim=-2, norm="ortho")  # (..., H, central columns)
+        low = torch.fft.ifft(rows, n=self.size[1], dim=-1, norm="ortho")  # shifts of k-space are phases here
+        level = low.abs().double()  # squares of single precision would under- or overflow
+        value = float((torch.linalg.vector_norm(level, dim=0) if self.coils else level).max())
+        if not 0 < value < math.inf:
+            raise PrepError(f"the image of the central lines has the maximum {value:g}: there is nothing to normalise by")
+        return value
+
+    def _target(self, grid: OnGrid) -> NDArray:
+        if grid.maps is None:
+            return grid.image
+        return rss(grid.image) if self.target_rss else combine(grid.image, grid.maps)
+
+
+def _covariance(k: NDArray[np.complexfloating], raw: RawVolume, extent: Extent) -> NDArray[np.complexfloating]:
+    """Covariance of the coils' noise: of a noise scan, else from the edge of k-space where that holds nothing but noise."""
+    if raw.noise_covariance is not None:
+        return raw.noise_covariance
+    estimate = estimate_sigma(k, extent)
+    for per_coil in PER_COIL if estimate.reliable else ():
+        covariance = noise_covariance(k, extent, per_coil)
+        if math.sqrt(np.trace(covariance).real / len(k)) <= PURE * estimate.sigma:
+            return covariance
+    raise PrepError("no noise scan, and the edge of k-space does not show the noise alone")
+
+
+def _channels(x: NDArray) -> Tensor:
+    """(..., H, W) complex to (2, ..., H, W) float32: real and imaginary part."""
+    parts = torch.from_numpy(x)
+    return torch.stack([parts.real, parts.imag] if x.dtype.kind == "c" else [parts, torch.zeros_like(parts)]).float()

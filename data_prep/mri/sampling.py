@@ -1,0 +1,188 @@
+"""Whether k-space was fully sampled, told from where it is exactly zero."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from data_prep.run.manifest import PrepError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+TOLERATED = 0.25  # of a side as padding at its two edges together; of the samples between them as corners left out
+
+
+class Span(NamedTuple):
+    """First and one past the last row or column that counts as measured."""
+
+    start: int
+    stop: int
+
+
+class Extent(NamedTuple):
+    """The measured rows and columns of a slice."""
+
+    rows: Span
+    columns: Span
+
+
+def check_fully_sampled(slices: Iterable[NDArray], limits: tuple[int, int] | None) -> str:
+    """Refuses k-space that was undersampled, whatever its file says; slices that are zero everywhere are passed over.
+
+    In each slice no row or column between the first and the last measured one may be empty, nor a column within the
+    encoding limits, nor more than a quarter of the samples in that rectangle. Empty edges are padding: of columns
+    those outside the limits; of rows, and of columns without limits, up to a quarter of the side. More is k-space of
+    low resolution. All slices must have the same rows and columns.
+
+    Args:
+        slices: k-space of each slice, (H, W) or (coils, H, W).
+        limits: first and one past the last encoded column, None where unknown.
+
+    Returns:
+        what was taken as padding on no other word than its being empty, or an empty string.
+
+    Raises:
+        PrepError: a rule is broken, or every slice is zero.
+
+    >>> check_fully_sampled([np.array([[1, 1, 1, 1, 0]])], None)
+    '1 empty edge columns taken as padding'
+    """
+    first: tuple[int, Extent] | None = None
+    size = (0, 0)
+    for i, k in enumerate(slices):
+        size = k.shape[-2:]
+        filled = (k != 0).reshape(-1, *size).any(0)  # (H, W)
+        if not filled.any():
+            continue
+        extent = _extent(filled, limits, i)
+        first = first or (i, extent)
+        _check_same(extent, i, first[1], first[0])
+    if first is None:
+        raise PrepError("kspace is zero everywhere")
+    return _padding(first[1], size, limits is not None)
+
+
+def measured_extent(k: NDArray, limits: tuple[int, int] | None, mask: NDArray | None, index: int) -> Extent:
+    """The measured rows and columns of one slice, once its zeros are where they may be.
+
+    Without a mask, or with one that leaves nothing out, no row or column between the first and the last measured one may be
+    empty. Empty edges were not measured, whatever the header says; more of them than a quarter of the side that its limits
+    do not explain are an undersampled scan. With a mask, its lines must hold samples and the others none; lines without
+    samples at the edges are padding, whatever the mask says.
+
+    Args:
+        k: k-space, (H, W) or (coils, H, W).
+        limits: first and one past the last encoded column, None where unknown.
+        mask: (W,) measured columns, or None.
+        index: of the slice, for messages.
+
+    Raises:
+        PrepError: the slice is zero everywhere, undersampled, or does not fit the mask.
+
+    >>> measured_extent(np.array([[0, 1, 1, 1, 1, 0]]), (0, 5), None, 0).columns
+    Span(start=1, stop=5)
+    >>> measured_extent(np.array([[1, 0, 1, 0]]), (0, 3), np.array([1, 0, 1, 0]), 0).columns
+    Span(start=0, stop=3)
+    """
+    filled = (k != 0).reshape(-1, *k.shape[-2:]).any(0)  # (H, W)
+    if not filled.any():
+        raise PrepError(f"kspace slice {index} is zero everywhere")
+    if mask is not None:
+        acquired, columns = np.asarray(mask, bool), np.asarray(filled.any(0))
+        believed = _believed(limits, columns, acquired)
+        if not bool(acquired[believed.start : believed.stop].all()) or bool((columns & ~acquired).any()):
+            return _masked_extent(filled, believed, acquired, index)
+    extent = Extent(_occupied(filled.any(1), None, "rows", index), _occupied(filled.any(0), limits, "columns", index))
+    _check_filled(filled[extent.rows.start : extent.rows.stop, extent.columns.start : extent.columns.stop], index)
+    return extent
+
+
+def _occupied(filled: NDArray, limits: tuple[int, int] | None, axis: str, index: int) -> Span:
+    """From the first to the last row or column that is not empty."""
+    occupied = filled.nonzero()[0]
+    start, stop = int(occupied[0]), int(occupied[-1]) + 1
+    if stop - start != len(occupied):
+        raise _undersampled(index, f"{stop - start - len(occupied)} of {stop - start} encoded {axis} are empty")
+    first, last = limits or (0, len(filled))
+    unexplained = max(start - first, 0) + max(last - stop, 0)
+    if unexplained > TOLERATED * len(filled):
+        raise _undersampled(
+            index, f"{unexplained} encoded {axis} at the edges are empty, at most a quarter of {len(filled)} may be"
+        )
+    return Span(start, stop)
+
+
+def _believed(limits: tuple[int, int] | None, columns: NDArray, mask: NDArray) -> Span:
+    """The limits within k-space, where they hold every column with samples; otherwise what the mask alone says.
+
+    A mask of neighbouring lines that leaves out up to a quarter of the side at its edges tells of padding, any other of lines
+    that could have been measured.
+    """
+    if limits is not None and not bool(columns[: limits[0]].any() or columns[max(limits[1], 0) :].any()):
+        return Span(limits[0], min(limits[1], len(mask)))
+    lines, width = np.flatnonzero(mask), len(mask)
+    together = len(lines) > 0 and lines[-1] + 1 - lines[0] == len(lines)
+    return Span(int(lines[0]), int(lines[-1]) + 1) if together and width - len(lines) <= TOLERATED * width else Span(0, width)
+
+
+def _masked_extent(filled: NDArray, limits: Span, mask: NDArray, index: int) -> Extent:
+    rows, columns = np.flatnonzero(filled.any(1)), np.asarray(filled.any(0))
+    lines, empty = np.flatnonzero(columns), np.flatnonzero(mask & ~columns)
+    inside = int(((empty > lines[0]) & (empty < lines[-1])).sum())
+    if bool((columns & ~mask).any()) or inside:
+        raise PrepError(
+            f"the stored mask does not fit slice {index}: {int((columns & ~mask).sum())} columns that it leaves out hold "
+            f"samples, {inside} of its {int(mask.sum())} columns are empty between others"
+        )
+    start = max([limits.start, *(empty[empty < lines[0]] + 1).tolist()])
+    stop = min([limits.stop, *empty[empty > lines[-1]].tolist()])
+    return Extent(Span(int(rows[0]), int(rows[-1]) + 1), Span(start, stop))
+
+
+def _check_filled(inside: NDArray, index: int) -> None:
+    empty = inside.size - int(inside.sum())
+    if empty > TOLERATED * inside.size:
+        raise _undersampled(index, f"{empty} of {inside.size} encoded samples are empty, at most a quarter expected")
+
+
+def _extent(filled: NDArray, limits: tuple[int, int] | None, index: int) -> Extent:
+    rows = _span(np.asarray(filled.any(1)), None, "rows", index)
+    columns = _span(np.asarray(filled.any(0)), limits, "columns", index)
+    _check_filled(filled[rows.start : rows.stop, columns.start : columns.stop], index)
+    return Extent(rows, columns)
+
+
+def _span(filled: NDArray, limits: tuple[int, int] | None, axis: str, index: int) -> Span:
+    n, occupied = len(filled), filled.nonzero()[0]
+    start, stop = int(occupied[0]), int(occupied[-1]) + 1
+    if limits is not None:
+        start, stop = min(start, limits[0]), max(stop, min(limits[1], n))
+    gaps = stop - start - len(occupied)
+    if gaps:
+        raise _undersampled(index, f"{gaps} of {stop - start} encoded {axis} are empty")
+    padding = n - (stop - start)
+    if limits is None and padding > TOLERATED * n:
+        raise _undersampled(index, f"{padding} of {n} {axis} are empty at the edges, at most a quarter is taken as padding")
+    return Span(start, stop)
+
+
+def _check_same(extent: Extent, index: int, wanted: Extent, first: int) -> None:
+    for axis, found, expected in zip(Extent._fields, extent, wanted, strict=True):
+        if found != expected:
+            raise _undersampled(
+                index, f"{axis} {found.start} to {found.stop - 1}, slice {first} has {expected.start} to {expected.stop - 1}"
+            )
+
+
+def _undersampled(index: int, cause: str) -> PrepError:
+    return PrepError(f"kspace is undersampled: slice {index}: {cause}; refused as ground truth")
+
+
+def _padding(extent: Extent, size: tuple[int, ...], limited: bool) -> str:
+    empty = [n - (span.stop - span.start) for n, span in zip(size, extent, strict=True)]
+    if limited:
+        empty[1] = 0  # the header says so
+    return "; ".join(f"{n} empty edge {axis} taken as padding" for n, axis in zip(empty, Extent._fields, strict=True) if n)

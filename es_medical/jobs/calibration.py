@@ -1,0 +1,254 @@
+"""The job that calibrates intervals on measurements alone, and says how often they hold the truth where it is known."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from es_medical.data.atomic import whole_or_not
+from es_medical.engine.checkpoint import Checkpoints
+from es_medical.engine.config import whole
+from es_medical.engine.distributed import gather, rank, unwrapped
+from es_medical.engine.evaluator import Evaluator
+from es_medical.groups import Group
+from es_medical.jobs.intervals import FEWER, interval_settings
+from es_medical.jobs.training import Record
+from es_medical.output.results import print_table
+from es_medical.tracking import Tracker, terminate_on_sigterm
+from es_medical.uncertainty import (
+    FILE,
+    LEVELS,
+    Batch,
+    Calibration,
+    Coverage,
+    Distances,
+    EquivariantBootstrap,
+    Passes,
+    Resampler,
+    Scale,
+    curve,
+    estimator,
+    heldout_scale,
+    image_distances,
+    item_sigma,
+    scaled,
+)
+from es_medical.uncertainty.figures import coverage_figure
+
+logger = logging.getLogger(__name__)
+
+SHOWN = (0.5, 0.8, 0.9, 0.95)
+"""Levels in the printed table."""
+
+
+class Kind(NamedTuple):
+    """One kind of interval."""
+
+    name: str
+    resampler: Resampler
+    """Draws the images that it is made of."""
+    fewer: Resampler
+    """The same, fewer of them, for each fold of held-out measurements."""
+
+
+class Found(NamedTuple):
+    """What a job found out about one kind of interval."""
+
+    kind: Kind
+    calibration: Calibration
+    panels: dict[str, dict[str, list[Coverage]]]
+    """What is to be covered -> name of the interval, calibrated or not -> its coverage."""
+
+
+Columns = tuple[Tensor, ...]
+"""Numbers of the items of a batch, (B, ...) each."""
+
+Measure = Callable[[Batch, dict[str, Any]], Columns]
+"""Finds them for a batch, which is also given as it was read."""
+
+
+class CalibrationJob:
+    """Calibrates the intervals of trained weights on measurements alone, and measures their coverage on the test slices.
+
+    Writes `calibration.json` beside the weights: that of the equivariant bootstrap on the validation slices, for
+    `--calibrate_by file` in inference. Coverage is measured over held-out measurements, and over the image where there is
+    ground truth: of intervals as they are, "calibrated" by the validation slices, and "self-calibrated" by the held-out
+    measurements of each test slice itself. The spread over splits, noise and group goes the same way, for comparison, where
+    images are averages over splits.
+
+    Args:
+        validator: has the validation slices.
+        tester: has the test slices.
+        checkpoints: where the weights are.
+        record: what is recorded of it, and where.
+        group: of the bootstrap.
+        n_bootstrap: images that are resampled for each reconstruction.
+        n_folds: parts of the measurements that are held out one after another, see `heldout_scale`.
+
+    Raises:
+        ValueError: a number that is not whole.
+    """
+
+    def __init__(
+        self,
+        validator: Evaluator,
+        tester: Evaluator,
+        checkpoints: Checkpoints,
+        record: Record,
+        group: Group,
+        n_bootstrap: float = 30,
+        n_folds: float = 5,
+    ) -> None:
+        self.validator, self.tester, self.checkpoints, self.record = validator, tester, checkpoints, record
+        self.group, self.n_bootstrap, self.n_folds = group, whole("n_bootstrap", n_bootstrap), whole("n_folds", n_folds)
+
+    def run(self) -> None:
+        """Calibrate; print and log how often the intervals hold."""
+        with terminate_on_sigterm(), self.record.tracker() as tracker:
+            self.record.start(tracker, {"val": self.validator, "test": self.tester})
+            epoch = self.checkpoints.load_best()
+            unwrapped(self.checkpoints.network).eval()
+            found = [self._calibrated(kind) for kind in self._kinds()]
+            self._keep(found[0].calibration, tracker)
+            self._report(found, epoch, tracker)
+
+    def _kinds(self) -> list[Kind]:
+        """The bootstrap first; the spread where images are averages of passes on splits."""
+        inferer, both = self.validator.inferer, (self.n_bootstrap, FEWER)
+        bootstraps = (EquivariantBootstrap(self.group, n, inferer.seed, inferer.transmission) for n in both)
+        one_pass = estimator(inferer, unwrapped(self.checkpoints.network), 1)
+        kinds = [Kind("bootstrap", *bootstraps)]
+        return kinds + [Kind("spread", *(Passes(one_pass, n) for n in both))] * inferer.averages_splits
+
+    def _calibrated(self, kind: Kind) -> Found:
+        ours, _ = self._heldout(self.validator, kind)
+        settings = interval_settings(self.validator.inferer, self.group, self.checkpoints.folder, self.record.method)
+        calibration = Calibration(ours, settings | {"n_bootstrap": self.n_bootstrap, "n_folds": self.n_folds})
+        test, scale = self._heldout(self.tester, kind)
+        names = kind.name, f"{kind.name}, calibrated", f"{kind.name}, self-calibrated"
+        panels = {"held-out measurements": {names[0]: curve(test), names[1]: _calibrated(test, calibration)}}
+        if "image" in self.tester.data_loader.dataset[0]:  # type: ignore[union-attr]
+            images = self._images(kind)
+            curves = curve(images), _calibrated(images, calibration), curve(scaled(images, scale))
+            panels["images"] = dict(zip(names, curves, strict=True))
+        return Found(kind, calibration, panels)
+
+    def _heldout(self, engine: Evaluator, kind: Kind) -> tuple[Distances, Scale]:
+        f, inferer = estimator(engine.inferer, unwrapped(self.checkpoints.network)), engine.inferer
+
+        def measure(batch: Batch, read: dict[str, Any]) -> Columns:
+            distances, scale = heldout_scale(f, kind.fewer, batch, inferer.split, self.n_folds, inferer.seed)
+            return distances.error, distances.resampled, scale.factor, scale.uncertainty
+
+        error, resampled, factor, uncertainty = _measured(engine, measure)
+        return Distances(error, resampled), Scale(factor, uncertainty)
+
+    def _images(self, kind: Kind) -> Distances:
+        f = estimator(self.tester.inferer, unwrapped(self.checkpoints.network))
+
+        def measure(batch: Batch, read: dict[str, Any]) -> Columns:
+            distances = image_distances(f, kind.resampler, batch, read["image"].to(batch.y))
+            return distances.error, distances.resampled
+
+        return Distances(*_measured(self.tester, measure))
+
+    def _keep(self, calibration: Calibration, tracker: Tracker) -> None:
+        path = self.checkpoints.folder / FILE
+        if rank() == 0:
+            with whole_or_not(path) as temporary:
+                calibration.save(temporary)
+            tracker.log_artifact(path, "uncertainty")
+            logger.info("calibrated on %d validation slices, without ground truth: see %s", calibration.n, path)
+
+    def _report(self, found: list[Found], epoch: int, tracker: Tracker) -> None:
+        panels: dict[str, dict[str, list[Coverage]]] = {}
+        for one in found:
+            for truth, curves in one.panels.items():
+                panels.setdefault(truth, {}).update(curves)
+        tracker.log_figure(coverage_figure(panels), "uncertainty/coverage.png")
+        tracker.log_table(coverage_table(panels, LEVELS), "uncertainty/coverage.json")
+        tracker.log_metrics(coverage_metrics(panels), epoch)
+        warn_of_other_slices(panels["held-out measurements"])
+        if rank() == 0:
+            folder = self.checkpoints.folder
+            coverage_figure(panels).savefig(folder / PICTURE)
+            print_coverage(coverage_table(panels, SHOWN), found[0].calibration, folder)
+
+
+def _calibrated(distances: Distances, calibration: Calibration) -> list[Coverage]:
+    return curve(distances.times(torch.ones(1, 1)), calibration.factor)
+
+
+def _measured(evaluator: Evaluator, measure: Measure) -> Columns:
+    """Numbers of all slices of an evaluator, those of all processes together, in the order of the file."""
+    rows: list[tuple[int, Columns]] = []
+    for read in evaluator.data_loader:
+        y = read["measurement"].to(evaluator.state.device)
+        sigma = item_sigma(evaluator.inferer, y, read["sigma"].to(y))
+        found = measure(Batch(y, evaluator.physics.of(read), list(read["id"]), sigma), read)
+        items = zip(*(column.cpu().double() for column in found), strict=True)
+        rows += zip(read["index"].tolist(), items, strict=True)
+    ordered = [items for _, items in sorted(dict(gather(rows)).items())]
+    return tuple(torch.stack(column) for column in zip(*ordered, strict=True))
+
+
+Panels = Mapping[str, Mapping[str, Sequence[Coverage]]]
+"""What is to be covered -> name of the interval -> its coverage at each level."""
+
+PICTURE = "coverage.png"
+
+
+def coverage_table(panels: Panels, levels: Sequence[float]) -> dict[str, list[str]]:
+    """Lay coverage out: one row for each kind of truth and interval, one column for each level."""
+    rows = [(truth, name, points) for truth, curves in panels.items() for name, points in curves.items()]
+    table = {"covers": [truth for truth, _, _ in rows], "interval": [name for _, name, _ in rows]}
+    for level in levels:
+        table[f"{100 * level:g} %"] = [_cell(one) for _, _, points in rows for one in points if one.level == level]
+    return table
+
+
+def coverage_metrics(panels: Panels, level: float = 0.9) -> dict[str, float]:
+    """Numbers for a run: the coverage of each kind of interval at one level, for example coverage_90/bootstrap.images."""
+    return {
+        f"coverage_{100 * level:g}/{name.replace(', ', '_')}.{truth.replace(' ', '_')}": one.share
+        for truth, curves in panels.items()
+        for name, points in curves.items()
+        for one in points
+        if one.level == level
+    }
+
+
+def print_coverage(table: Mapping[str, list[str]], calibration: Calibration, folder: Path) -> None:
+    """Print the table, and what to make of it."""
+    from rich.console import Console
+
+    print_table(table, "Test slices whose error lies in its interval (95 % confidence, slices taken as independent)", 130)
+    console = Console()
+    console.width = max(console.width, 130)
+    console.print(
+        f"calibrated: 90 % of the errors are below {calibration.factor(0.9):.2f} times what the bootstrap predicts, by the "
+        f"held-out measurements of {calibration.n} slices, which vouch for levels up to {100 * calibration.highest_level:.0f} %"
+    )
+    console.print(f"picture:  {folder / PICTURE}", soft_wrap=True)
+
+
+def warn_of_other_slices(curves: Mapping[str, Sequence[Coverage]], level: float = 0.9) -> None:
+    """Warn where held-out measurements of the test slices are covered too seldom or too often: no ground truth is needed.
+
+    Too seldom or too often is a coverage whose 95 % confidence interval leaves out the level.
+    """
+    for name, points in curves.items():
+        for one in points:
+            if name == "bootstrap, calibrated" and one.level == level and not one.low <= level <= one.high:
+                text = (
+                    "%.0f %% intervals cover the held-out measurements of %d of %d test slices: validation slices are no "
+                    "likeness of them; calibrate each slice by itself: --calibrate_by scan"
+                )
+                logger.warning(text, 100 * level, one.covered, one.n)
+
+
+def _cell(one: Coverage) -> str:
+    return f"{100 * one.share:.0f} % [{100 * one.low:.0f}, {100 * one.high:.0f}]"

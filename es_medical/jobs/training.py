@@ -1,0 +1,350 @@
+"""Whole jobs: train, choose the best weights, test them, track everything."""
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+from ignite.engine import Engine, Events
+from monai.engines import Workflow
+from numpy.typing import NDArray
+from torch import Tensor
+
+from es_medical.data import file_digest
+from es_medical.engine.averaging import in_use
+from es_medical.engine.checkpoint import BEST, Checkpoints
+from es_medical.engine.config import resolved_configuration, whole
+from es_medical.engine.distributed import rank, unwrapped
+from es_medical.engine.evaluator import Case, Evaluator
+from es_medical.engine.methods import METHODS
+from es_medical.engine.trainer import Trainer
+from es_medical.jobs.diagnosis_tags import diagnosis_tags
+from es_medical.networks import Penalised
+from es_medical.output.pictures import picture
+from es_medical.output.results import exact_tag, json_value, markdown, numbers, print_summary, summary_table
+from es_medical.tracking import Tracker, make_tracker, terminate_on_sigterm
+
+logger = logging.getLogger(__name__)
+
+SCORES = ("psnr", "ssim", "equiv", "heldout", "baseline_psnr", "baseline_ssim")
+"""Scores that get a curve or a number in MLflow; test/cases.json has the others too."""
+
+STEPS = ("initialize", "run", "finalize")
+"""Entries of a configuration that are done, and no knobs."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is recorded of a job, and where.
+
+    Attributes:
+        tracking_uri: MLflow's; None takes MLFLOW_TRACKING_URI, else sqlite:///mlflow.db in the working directory.
+        experiment: name of the MLflow experiment.
+        run_name: name of the run.
+        tags: what the run is: method, operator, bundle, ...
+        output_dir: folder for what is not sent to MLflow yet.
+        data_file: the slice file, for the lineage.
+        study: what the run is a part of, as `es_medical.report` tells its runs from others; None for nothing.
+        parent_run: MLflow run that this one is a child of; None for none.
+        window: values shown as black and white in pictures, in stored units.
+        error_max: value shown as white in spread and error pictures.
+    """
+
+    tracking_uri: str | None
+    experiment: str
+    run_name: str
+    tags: Mapping[str, Any]
+    output_dir: str
+    data_file: str
+    study: str | None = None
+    parent_run: str | None = None
+    window: tuple[float, float] = (0.0, 1.0)
+    error_max: float = 0.2
+
+    @property
+    def method(self) -> str:
+        """The training method, by the tags."""
+        return str(self.tags.get("method", "network"))
+
+    @property
+    def learns(self) -> bool:
+        """Whether the method is a training; a name that is not ours counts as one."""
+        return self.method not in METHODS or METHODS[self.method].trained
+
+    def tracker(self, run_id: str | None = None) -> Tracker:
+        """Make the tracker of this process; only the first one tracks."""
+        spool = Path(self.output_dir) / "unsent"
+        return make_tracker(rank() == 0, self.tracking_uri, self.experiment, self.run_name, spool, run_id)
+
+    def start(self, tracker: Tracker, engines: Mapping[str, Workflow], epoch: int = 0) -> None:
+        """Log what the run is made of; `engines` by the split that they work on."""
+        configuration = resolved_configuration()
+        knobs = {name: value for name, value in configuration.items() if not isinstance(value, dict) and name not in STEPS}
+        size = next(iter(engines.values())).physics.image_size  # type: ignore[attr-defined]  # our engines
+        groups = {"study": self.study, "mlflow.parentRunId": self.parent_run, "image_size": f"{size[0]} x {size[1]}"}
+        tags = {name: str(value) for name, value in (dict(self.tags) | groups).items() if value is not None}
+        tracker.start(knobs, yaml.safe_dump(configuration, sort_keys=False), tags, epoch)
+        path = Path(self.data_file)
+        digest = file_digest(path) if rank() == 0 else ""
+        for context, engine in engines.items():
+            tracker.log_dataset(path, f"{path.name}:{context}", context, digest, _size(engine))
+        sizes = ", ".join(f"{_size(engine)} {context} slices" for context, engine in engines.items())
+        logger.info("%s: %s of %s", self.run_name, sizes, self.data_file)
+
+    def arrays(self, cases: Sequence[Case]) -> dict[str, NDArray[Any]]:
+        """Gather the cases as arrays: `id` (n,), images (n, C, H, W) in stored units, and the window that is shown."""
+        names = ["baseline", "reconstruction", "spread"]
+        names += ["target"] if all(case.target is not None for case in cases) else []
+        images = {name: np.stack([getattr(case, name).numpy() for case in cases]) for name in names} if cases else {}
+        return {"id": np.array([case.id for case in cases], dtype=str), "window": np.array(self.window, float)} | images
+
+    def picture(self, case: Case, baseline: str) -> NDArray[np.uint8]:
+        """Lay out one case: baseline | reconstruction | spread | target | error."""
+        images = (case.baseline, case.reconstruction, case.spread, case.target)
+        low, high = self.window
+        return picture(*images, window=(float(low), float(high)), error_max=float(self.error_max), baseline_name=baseline)
+
+
+class Evaluation:
+    """Tests trained weights, in an MLflow run of its own. Only the first process tracks and writes.
+
+    Args:
+        tester: scores the test slices.
+        checkpoints: where the weights are.
+        record: what is recorded of it, and where.
+    """
+
+    def __init__(self, tester: Evaluator, checkpoints: Checkpoints, record: Record) -> None:
+        self.tester, self.checkpoints, self.record = tester, checkpoints, record
+
+    def run(self) -> None:
+        """Test the weights; print and log the table."""
+        with terminate_on_sigterm(), self.record.tracker() as tracker:
+            self.record.start(tracker, {"test": self.tester})
+            self._test(tracker)
+
+    def _test(self, tracker: Tracker, iteration: int = 0) -> None:
+        epoch = self.checkpoints.load_best()
+        self.tester.run()
+        metrics, rows = self.tester.state.metrics, self.tester.rows
+        shown = {name: value for name, value in metrics.items() if name.removesuffix("_sd") in SCORES}
+        tracker.log_metrics({f"test/{name}": value for name, value in numbers(shown).items()}, iteration)
+        tracker.log_table({name: [json_value(row[name]) for row in rows] for name in rows[0]}, "test/cases.json")
+        table = summary_table(self.record.method, metrics, len(rows), self.tester.physics.baseline)
+        tracker.log_table(table, "test/summary.json")
+        tracker.set_tags({"mlflow.note.content": markdown(table, epoch)} | exact_tag(metrics, len(rows)))
+        for i, case in enumerate(self.tester.cases):
+            tracker.log_image(f"test/case{i}", self.record.picture(case, self.tester.physics.baseline), epoch)
+        tracker.log_arrays(self.record.arrays(self.tester.cases), "test/cases.npz")
+        if self.record.learns:  # else the denoiser is what it was at random
+            tracker.log_model(self.checkpoints.network_def, torch.zeros(1, *self.tester.physics.img_size), step=epoch)
+        if rank() == 0:
+            print_summary(table, epoch, tracker.uri, self.record.experiment, self.checkpoints.folder)
+
+
+class Training(Evaluation):
+    """Trains, keeps the best weights and tests them, in one MLflow run. Only the first process tracks and writes.
+
+    For a method that learns nothing the weight of its penalty is chosen instead, on the validation slices and by the same key
+    metric (see `search_weight`).
+
+    Args:
+        trainer: the training engine.
+        validator: scores the validation slices; its key metric chooses the best weights.
+        tester: scores the test slices with the best weights at the end.
+        checkpoints: where weights and states are kept.
+        record: what is recorded of it, and where.
+        val_interval: epochs between two validations (and pictures).
+        log_interval: steps between two logged losses.
+        resume: go on from the last checkpoint, in its MLflow run.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        validator: Evaluator,
+        tester: Evaluator,
+        checkpoints: Checkpoints,
+        record: Record,
+        val_interval: int = 1,
+        log_interval: int = 10,
+        resume: bool = False,
+    ) -> None:
+        super().__init__(tester, checkpoints, record)
+        self.trainer, self.validator, self.resume = trainer, validator, resume
+        self.val_interval, self.log_interval = whole("val_interval", val_interval), whole("log_interval", log_interval)
+        self._steps: list[dict[str, Tensor]] = []
+        self._losses: list[Tensor] = []
+        self._epoch_start = 0.0
+
+    def run(self) -> None:
+        """Train, keep the best weights by the validator's key metric, test them; print and log the table.
+
+        Raises:
+            FloatingPointError: a loss, or every validation score, was not finite.
+        """
+        state = self.checkpoints.read_last() if self.resume and self.record.learns else None
+        with terminate_on_sigterm(), self.record.tracker(state["run_id"] if state else None) as tracker:
+            epoch = state["epoch"] if state else 0
+            engines: dict[str, Workflow] = {"train": self.trainer} if self.record.learns else {}
+            self.record.start(tracker, engines | {"val": self.validator, "test": self.tester}, epoch)
+            logger.info("ground truth: %s in training, %s in the choice of weights", *self._uses_of_ground_truth())
+            if rank() == 0 and self.record.learns and not state:
+                tracker.set_tags(diagnosis_tags(self.tester, self.trainer.loss, self.record.method))
+            if not state and (self.checkpoints.folder / BEST).exists():
+                logger.warning("the weights of an earlier training in %s will be overwritten", self.checkpoints.folder)
+            if self.record.learns:
+                self._train(tracker, state)
+            else:
+                self._choose(tracker)
+            if self.checkpoints.best_epoch == 0:
+                raise FloatingPointError("no epoch had a finite validation score: there are no weights to test")
+            self._test(tracker, self.trainer.state.iteration)
+
+    def _train(self, tracker: Tracker, state: dict[str, Any] | None) -> None:
+        """Train from the beginning, or go on from `state`."""
+        if self.validator.key_metric == "heldout" and not self.validator.inferer.split_input:
+            logger.warning(
+                "the held-out error ranks networks that are trained on split measurements, as es is; %s is trained on "
+                "whole ones: with ground truth choose the weights by --key_metric psnr",
+                self.record.method,
+            )
+        if state:
+            self.checkpoints.resume(state, self.trainer, self._identity)
+        else:
+            logger.info("before training%s", self._validate(0, tracker))
+        self._attach(tracker)
+        if state is None or state["epoch"] < self.trainer.state.max_epochs:
+            self.trainer.run()
+        else:
+            logger.info("epoch %d of %d is done already: nothing to train", state["epoch"], self.trainer.state.max_epochs)
+
+    def _choose(self, tracker: Tracker) -> None:
+        """Choose the weight of a method's penalty on the validation slices; without one, score the method there."""
+        logger.info("%s learns nothing: epochs, lr, resume and the other knobs of a training are not used", self.record.method)
+        start, network = time.monotonic(), unwrapped(self.checkpoints.network)
+        if isinstance(network, Penalised):
+            self._choose_weight(network, tracker)
+        line = self._validate(1, tracker)
+        seconds = time.monotonic() - start
+        tracker.log_metrics({"epoch": 1, "epoch_time": seconds}, self.trainer.state.iteration)
+        logger.info("%s  %.1f s%s", self.record.method, seconds, line)
+
+    def _choose_weight(self, network: Penalised, tracker: Tracker) -> None:
+        """Log the score of every weight, the number of the weight as step, and set the best one."""
+
+        def score(weight: float) -> float:
+            network.set_weight(weight)
+            logger.info("weight %.3g%s", weight, self._validate(1, tracker, shown=False))
+            tracker.log_metrics({"val/weight": weight}, self.trainer.state.iteration)
+            self.trainer.state.iteration += 1
+            return self.validator.score
+
+        scores = search_weight(score)
+        chosen = best_weight(scores)
+        network.set_weight(chosen)
+        if chosen in (min(scores), max(scores)):
+            logger.warning("the weight %.3g is at the end of those that were tried: a better one may lie beyond", chosen)
+        tracker.log_params({"weight": chosen})
+        tracker.log_metrics({"val/weight": chosen}, self.trainer.state.iteration)
+
+    @property
+    def _identity(self) -> dict[str, str]:
+        inferer, metric = self.validator.inferer, self.validator.key_metric
+        other_images = metric == "psnr" and inferer.split_input and not inferer.averages_splits
+        return {"method": self.record.method, "key_metric": metric + " of images from all of y" * other_images}
+
+    def _uses_of_ground_truth(self) -> tuple[str, str]:
+        uses = (self.trainer.loss.needs_image, self.validator.key_metric == "psnr")
+        return ("used" if uses[0] else "not used", "used" if uses[1] else "not used")
+
+    def _attach(self, tracker: Tracker) -> None:
+        on = self.trainer.add_event_handler
+        on(Events.EPOCH_STARTED, self._start_epoch)
+        on(Events.ITERATION_COMPLETED, self._log_step, tracker)
+        on(Events.EPOCH_COMPLETED, self._end_epoch, tracker)
+        on(Events.COMPLETED, self._log_losses, tracker)  # the steps of an interval that the end cuts short
+
+    def _start_epoch(self, engine: Engine) -> None:
+        self._epoch_start, self._losses = time.monotonic(), []
+
+    def _log_step(self, engine: Engine, tracker: Tracker) -> None:
+        output: Any = engine.state.output  # what Trainer._iteration returns
+        self._steps.append(output)
+        self._losses.append(output["loss"])
+        if engine.state.iteration % self.log_interval == 0:
+            self._log_losses(engine, tracker)
+
+    def _log_losses(self, engine: Engine, tracker: Tracker) -> None:
+        if self._steps:
+            means = {f"train/{name}": value for name, value in self._interval_means().items()}
+            tracker.log_metrics(means, engine.state.iteration)
+
+    def _interval_means(self) -> dict[str, float]:
+        """Read the logged numbers of the steps since the last call: here the device is waited for, not in a step."""
+        steps, self._steps = self._steps, []
+        names = list(steps[0])
+        means = torch.stack([torch.stack([step[name].float() for name in names]) for step in steps]).mean(0)
+        return dict(zip(names, means.tolist(), strict=True))
+
+    def _end_epoch(self, engine: Engine, tracker: Tracker) -> None:
+        epoch, seconds = engine.state.epoch, time.monotonic() - self._epoch_start
+        loss = float(torch.stack(self._losses).mean())
+        lr = self.trainer.optimizer.param_groups[0]["lr"]
+        tracker.log_metrics({"epoch": epoch, "epoch_time": seconds, "lr": lr}, engine.state.iteration)
+        self.checkpoints.scheduler.step()
+        line = f"epoch {epoch}/{engine.state.max_epochs}  loss {loss:.5f}  {seconds:.1f} s"
+        if epoch % self.val_interval == 0 or epoch == engine.state.max_epochs:
+            line += self._validate(epoch, tracker)
+        self.checkpoints.save_last(self.trainer, tracker.resume_id, self._identity)
+        logger.info(line)
+
+    def _validate(self, epoch: int, tracker: Tracker, shown: bool = True) -> str:
+        with in_use(self.trainer.average):
+            self.validator.run(epoch)
+            best = epoch > 0 and self.checkpoints.save_best(self.validator.score, epoch)
+        metrics = self.validator.state.metrics
+        means = {f"val/{name}": value for name, value in numbers(metrics).items() if name in SCORES}
+        tracker.log_metrics(means, self.trainer.state.iteration)
+        for i, case in enumerate(self.validator.cases if shown else ()):
+            tracker.log_image(f"recon/case{i}", self.record.picture(case, self.validator.physics.baseline), epoch)
+        name = self.validator.physics.baseline
+        psnr = f"  psnr {metrics['psnr']:.2f} dB ({name} {metrics['baseline_psnr']:.2f})" if "psnr" in metrics else ""
+        return f"  held-out {metrics['heldout']:.4f}{psnr}{'  best so far' if best else ''}"
+
+
+def _size(engine: Workflow) -> int:
+    """Number of slices that an engine works on, over all processes."""
+    return len(engine.data_loader.dataset)  # type: ignore[union-attr, arg-type]
+
+
+DECADES = tuple(10.0**k for k in range(-5, 1))
+"""Weights of a penalty that `search_weight` tries first: 10^-5, ..., 1, in stored units."""
+
+
+def search_weight(score: Callable[[float], float]) -> dict[float, float]:
+    """Score the weights of `DECADES`, then those half a decade from the best of them.
+
+    Args:
+        score: of a weight, larger is better; one that is not finite is the worst.
+
+    Returns:
+        Every weight that was tried, in that order, and its score.
+
+    >>> [f"{weight:.3g}" for weight in search_weight(lambda weight: -abs(math.log10(weight) + 1.4))][-2:]
+    ['0.316', '0.0316']
+    """
+    scores = {weight: score(weight) for weight in DECADES}
+    centre = best_weight(scores)
+    return scores | {weight: score(weight) for weight in (centre * 10**0.5, centre / 10**0.5)}
+
+
+def best_weight(scores: Mapping[float, float]) -> float:
+    """Return the weight with the greatest finite score; the first one where none is finite."""
+    return max(scores, key=lambda weight: scores[weight] if math.isfinite(scores[weight]) else -math.inf)

@@ -1,0 +1,301 @@
+"""Whose images they are: patient, study, frame of reference and scan, of a source slice or of a pseudonym."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from pydicom import DataElement, Dataset
+from pydicom.datadict import dictionary_VR
+from pydicom.uid import UID, CTImageStorage, MRImageStorage, generate_uid
+from pydicom.valuerep import ISfloat
+
+from es_medical.output.dicom.pixels import DS_LENGTH, Scaling, decimal_string, hounsfield_scaling, magnitude_scaling
+
+logger = logging.getLogger(__name__)
+
+CODE = re.compile("[A-Z0-9 _]{0,16}")  # PS3.5 6.2
+
+IN_ORDER = (
+    "Slices were matched with those of the source series in their order along the slice normal: the measurements do not "
+    "state their positions."
+)
+
+
+def study_header(subject: str, study_uid: str, kind: Kind) -> Dataset:
+    """Header of a subject known by a pseudonym alone, in a frame of reference of its own.
+
+    Args:
+        subject: salted hash.
+        study_uid: of the study that all series of the subject share.
+        kind: of the series.
+    """
+    header = _empty(kind)
+    header.PatientID, header.PatientName = subject[:64], f"{subject[:62]}^"
+    header.PatientIdentityRemoved = "YES"
+    header.DeidentificationMethod = "Made from pixels alone; the subject is a salted hash"
+    header.StudyInstanceUID, header.FrameOfReferenceUID = study_uid, generate_uid()
+    return header
+
+
+def source_header(source: Dataset, kind: Kind) -> Dataset:
+    """Header with what `dicom_tags` lists of a source slice, and nothing else of it: no private element, no staff.
+
+    Its text is UTF-8, whatever the source's is: highdicom refuses some character sets that scanners write.
+    """
+    header = _empty(kind)
+    for name in ("SpecificCharacterSet", *PATIENT, *STUDY, *PLACE, *kind.scan):
+        element = _element(source, name)
+        if element is not None:
+            header.add(element)
+    stated = {"DeidentificationMethod", "DeidentificationMethodCodeSequence"} & set(header.dir())
+    if header.get("PatientIdentityRemoved") == "YES" and not stated:
+        header.DeidentificationMethod = "Not stated by the source"
+    if "ImageLaterality" in header or (header.get("BodyPartExamined") in UNPAIRED and not header.Laterality):
+        del header.Laterality  # type 2C of the General Series module (PS3.3 C.7.3.1)
+    if "SpecificCharacterSet" in header:
+        header.decode()
+        header.SpecificCharacterSet = "ISO_IR 192"
+    kind.complete(header, source)
+    return header
+
+
+def _empty(kind: Kind) -> Dataset:
+    """What type 1 and 2 ask for, where nothing is known."""
+    header = Dataset()
+    for name in kind.type_2:
+        setattr(header, name, None if dictionary_VR(name) in ("DS", "IS") else "")
+    for name, value in kind.type_1.items():
+        setattr(header, name, value)
+    return header
+
+
+def _element(source: Dataset, name: str) -> DataElement | None:
+    """A copy of an element that has a valid value, decimal strings cut to 16 characters; None otherwise."""
+    element = source.get_item(name) and copy.deepcopy(source[name])
+    if element is None or element.value is None or element.value == "":
+        return None
+    values = element.value if element.VM > 1 else [element.value]
+    if element.VR == "CS" and not all(CODE.fullmatch(one) for one in values):
+        logger.warning("source DICOM: %s %s is no valid code string and is left out", name, element.value)
+        return None
+    if element.VR not in ("DS", "IS"):
+        return element
+    if any(isinstance(one, str | ISfloat) for one in values):  # what pydicom could not read as a number of its kind
+        logger.warning("source DICOM: %s %s is no valid number and is left out", name, element.value)
+        return None
+    if element.VR == "DS" and any(len(str(one)) > DS_LENGTH for one in values):
+        return DataElement(element.tag, "DS", [decimal_string(one) for one in values])
+    return element
+
+
+# patient and patient study modules, and what says whether they were de-identified
+PATIENT = (
+    "PatientName",
+    "PatientID",
+    "IssuerOfPatientID",
+    "PatientBirthDate",
+    "PatientSex",
+    "OtherPatientIDsSequence",
+    "PatientAge",
+    "PatientSize",
+    "PatientWeight",
+    "PatientIdentityRemoved",
+    "DeidentificationMethod",
+    "DeidentificationMethodCodeSequence",
+    "LongitudinalTemporalInformationModified",
+)
+# general study module
+STUDY = (
+    "StudyInstanceUID",
+    "StudyDate",
+    "StudyTime",
+    "ReferringPhysicianName",
+    "StudyID",
+    "AccessionNumber",
+    "StudyDescription",
+    "IssuerOfAccessionNumberSequence",
+    "ProcedureCodeSequence",
+)
+# frame of reference, and what places the body
+PLACE = (
+    "FrameOfReferenceUID",
+    "PositionReferenceIndicator",
+    "PatientPosition",
+    "BodyPartExamined",
+    "Laterality",
+    "ImageLaterality",
+)
+# MR image module: how the echoes were made
+MR_SCAN = (
+    "ScanningSequence",
+    "SequenceVariant",
+    "ScanOptions",
+    "MRAcquisitionType",
+    "SequenceName",
+    "RepetitionTime",
+    "EchoTime",
+    "EchoTrainLength",
+    "InversionTime",
+    "MagneticFieldStrength",
+    "ImagingFrequency",
+    "ImagedNucleus",
+    "FlipAngle",
+    "NumberOfAverages",
+    "EchoNumbers",
+    "ProtocolName",
+    "ContrastBolusAgent",
+    "SliceThickness",
+)
+# CT image module: what decides the Hounsfield units; not what made the pixels of the source (kernel, dose, beam geometry)
+CT_SCAN = (
+    "ScanOptions",
+    "KVP",
+    "FilterType",
+    "DataCollectionDiameter",
+    "GantryDetectorTilt",
+    "TableHeight",
+    "ProtocolName",
+    "ContrastBolusAgent",
+    "ContrastBolusRoute",
+    "SliceThickness",
+    "LossyImageCompression",  # where the sinogram was simulated from these pixels, its loss is ours
+    "LossyImageCompressionRatio",
+    "LossyImageCompressionMethod",
+)
+# type 2: present, empty where unknown
+TYPE_2 = (
+    "PatientName",
+    "PatientID",
+    "PatientBirthDate",
+    "PatientSex",
+    "StudyDate",
+    "StudyTime",
+    "ReferringPhysicianName",
+    "StudyID",
+    "AccessionNumber",
+    "PositionReferenceIndicator",
+    "PatientPosition",
+    "SliceThickness",
+    "AcquisitionNumber",
+    "Laterality",
+)
+MR_TYPE_2 = (*TYPE_2, "ScanOptions", "MRAcquisitionType", "RepetitionTime", "EchoTime", "EchoTrainLength")
+CT_TYPE_2 = (*TYPE_2, "KVP")
+# body parts that have no side (PS3.16 annex L), where Laterality must not stand
+# fmt: off
+UNPAIRED = frozenset(
+    {
+        "ABDOMEN", "ABDOMENPELVIS", "AORTA", "BACK", "BLADDER", "BRAIN", "CHEST", "CHESTABDOMEN", "CHESTABDPELVIS",
+        "CIRCLEOFWILLIS", "COCCYX", "COLON", "CSPINE", "CTSPINE", "DUODENUM", "ESOPHAGUS", "FACE", "GALLBLADDER", "HEAD",
+        "HEADNECK", "HEART", "ILEUM", "JAW", "JEJUNUM", "LARYNX", "LIVER", "LSPINE", "LSSPINE", "MAXILLA", "MEDIASTINUM",
+        "MOUTH", "NECK", "NECKCHEST", "NECKCHESTABDOMEN", "NECKCHESTABDPELV", "NOSE", "PANCREAS", "PELVIS", "PENIS",
+        "PHARYNX", "PROSTATE", "RECTUM", "SCALP", "SKULL", "SPINE", "SPLEEN", "SSPINE", "STERNUM", "STOMACH", "THYMUS",
+        "THYROID", "TLSPINE", "TONGUE", "TRACHEA", "TSPINE", "URETHRA", "UTERUS", "VAGINA", "VULVA", "WHOLEBODY",
+    }
+)
+# fmt: on
+# scan options that ask for a trigger time
+GATING = frozenset({"CG", "PPG"})
+# values of ImageType of an image that plans a CT scan
+SCOUTS = frozenset({"LOCALIZER", "SCOUT", "TOPOGRAM"})
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One classic image class (PS3.3 A.3 for CT, A.4 for MR).
+
+    Attributes:
+        modality: of the slice file and of the series.
+        sop_class: of the derived images and of the source's.
+        image_type: third value of ImageType.
+        values: what the pixels are, in words.
+        measured: what they were reconstructed from, in words.
+        rescale_type: unit of rescaled values.
+        unit: the same, as its name among pydicom's UCUM codes.
+        scaling: from all pixels of a series to their storage.
+        scan: attributes of a source slice that say how it was scanned and that a derived slice keeps.
+        type_2: attributes that are present, empty where unknown.
+        complete: puts right what is due under a condition, in the header of a derived slice, given its source.
+        type_1: attributes that hold a value, and the one where nothing is known.
+        scouts: values of ImageType whose images are no slices of the series that they come with.
+    """
+
+    modality: str
+    sop_class: UID
+    image_type: str
+    values: str
+    measured: str
+    rescale_type: str
+    unit: str
+    scaling: Callable[[npt.NDArray[np.floating]], Scaling]
+    scan: tuple[str, ...]
+    type_2: tuple[str, ...]
+    complete: Callable[[Dataset, Dataset], None]
+    type_1: Mapping[str, str] = field(default_factory=dict)
+    scouts: frozenset[str] = frozenset()
+
+
+def _echoes(header: Dataset, source: Dataset) -> None:
+    """Type 2C of the MR Image module (PS3.3 C.8.3.1): inversion time and trigger time."""
+    if "IR" not in _words(header.ScanningSequence) and "InversionTime" in header:
+        del header.InversionTime
+    if GATING & _words(header.ScanOptions):
+        header.TriggerTime = source.get("TriggerTime")
+
+
+def _contrast(header: Dataset, source: Dataset) -> None:
+    """The agent is type 2 of the Contrast/Bolus module (PS3.3 C.7.6.4), due wherever the source tells of one."""
+    if any(name.startswith("ContrastBolus") for name in source.dir()) and "ContrastBolusAgent" not in header:
+        header.ContrastBolusAgent = ""
+
+
+def _words(value: object) -> set[str]:
+    return {value} if isinstance(value, str) else {str(one) for one in (value or ())}  # type: ignore[attr-defined]
+
+
+MR = Kind(
+    modality="MR",
+    sop_class=MRImageStorage,
+    image_type="OTHER",
+    values="Magnitude",
+    measured="k-space",
+    rescale_type="US",
+    unit="NoUnits",
+    scaling=magnitude_scaling,
+    scan=MR_SCAN,
+    type_2=MR_TYPE_2,
+    complete=_echoes,
+    type_1={"ScanningSequence": "RM", "SequenceVariant": "NONE"},
+)
+CT = Kind(
+    modality="CT",
+    sop_class=CTImageStorage,
+    image_type="AXIAL",
+    values="Hounsfield units",
+    measured="a sinogram",
+    rescale_type="HU",
+    unit="HounsfieldUnit",
+    scaling=hounsfield_scaling,
+    scan=CT_SCAN,
+    type_2=CT_TYPE_2,
+    complete=_contrast,
+    scouts=SCOUTS,
+)
+
+
+def kind_of(modality: str) -> Kind:
+    """The kind of a slice file's modality.
+
+    Raises:
+        ValueError: neither MR nor CT.
+    """
+    kinds = {kind.modality: kind for kind in (MR, CT)}
+    if modality not in kinds:
+        raise ValueError(f"modality {modality!r} has no DICOM output: expected one of {', '.join(kinds)}")
+    return kinds[modality]

@@ -1,0 +1,136 @@
+"""Derived MR and CT series: one classic Image Storage data set for each slice (PS3.3 A.4, A.3)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from pydicom import Dataset
+from pydicom.dataset import FileMetaDataset
+from pydicom.uid import UID, ExplicitVRLittleEndian, generate_uid
+
+from es_medical import __version__
+from es_medical.data.geometry import Geometry
+from es_medical.output.dicom.header import MR, Kind
+from es_medical.output.dicom.pixels import Scaling, decimal_string, to_stored
+
+Floats = npt.NDArray[np.float32]
+
+MAKER, MODEL = "es_medical developers", "es_medical"
+NOMINAL = "Position and orientation are nominal (axial, supine, head first): the source of the pixels does not state them."
+UNSCALED = " So are spacings of 1 mm: do not measure lengths."
+
+
+@dataclass(frozen=True)
+class Making:
+    """How the images were made, as their headers tell it.
+
+    Attributes:
+        method: name of the reconstruction method.
+        acceleration: nominal acceleration factor; NaN where unknown.
+        views: measured views of a sinogram, which are told in place of the acceleration; 0 for k-space.
+        kind: of the series.
+    """
+
+    method: str = "network"
+    acceleration: float = float("nan")
+    views: int = 0
+    kind: Kind = MR
+
+    @property
+    def label(self) -> str:
+        """Short text for the list of series."""
+        factor = "" if np.isnan(self.acceleration) else f" x{self.acceleration:.3g}"
+        sampling = f" {self.views} views" if self.views else factor
+        return f"es_medical {self.method}{sampling}".replace("\\", "/")[:48]  # a backslash would part two values
+
+    @property
+    def description(self) -> str:
+        """Text of DerivationDescription."""
+        factor = "an unknown factor" if np.isnan(self.acceleration) else f"{self.acceleration:.3g}"
+        sampling = f"of {self.views} views" if self.views else f"accelerated by {factor}"
+        return (
+            f"{self.kind.values} reconstructed by a network (method: {self.method}) from {self.kind.measured} {sampling}, "
+            f"es_medical {__version__}, research only"
+        )[:1024]
+
+
+def derived_series(
+    values: Floats, planes: Sequence[Geometry], headers: Sequence[Dataset], sources: Sequence[Dataset] | None, making: Making
+) -> list[Dataset]:
+    """The data sets of a new derived series, numbered in the order given.
+
+    Args:
+        values: in raw units (slices, H, W), finite.
+        planes: plane of each slice, ascending along the normal.
+        headers: of each slice, from `dicom_header`.
+        sources: the source slice of each, or None.
+        making: what the headers tell of the method.
+    """
+    used, series_uid = making.kind.scaling(values), generate_uid()
+    images = []
+    for i, header in enumerate(headers):
+        image = copy.deepcopy(header)
+        _describe(image, making, series_uid, i + 1)
+        _place(image, planes[i])
+        _pixels(image, values[i], used, making.kind.rescale_type)
+        if sources is not None:
+            image.SourceImageSequence = [_reference(sources[i])]
+            image.SeriesNumber = 1000 + int(sources[i].get("SeriesNumber") or 0)
+        images.append(image)
+    return images
+
+
+def _describe(image: Dataset, making: Making, series_uid: str, number: int) -> None:
+    image.SOPClassUID, image.SOPInstanceUID = making.kind.sop_class, generate_uid()
+    image.SeriesInstanceUID, image.SeriesNumber, image.InstanceNumber = series_uid, 1, number
+    image.Modality = making.kind.modality
+    image.ImageType = ["DERIVED", "SECONDARY", making.kind.image_type]
+    image.SeriesDescription, image.DerivationDescription = making.label, making.description
+    image.Manufacturer, image.ManufacturerModelName, image.SoftwareVersions = MAKER, MODEL, __version__
+    image.BurnedInAnnotation = "NO"
+    image.file_meta = file_meta(making.kind.sop_class, image.SOPInstanceUID)
+
+
+def _place(image: Dataset, plane: Geometry) -> None:
+    image.ImagePositionPatient = [decimal_string(value) for value in plane.position]
+    image.ImageOrientationPatient = [decimal_string(value) for value in plane.orientation]
+    image.PixelSpacing = [decimal_string(value) for value in plane.spacing]
+    if np.isfinite(plane.slice_spacing):
+        image.SpacingBetweenSlices = decimal_string(plane.slice_spacing)
+    image.SliceLocation = decimal_string(float(plane.normal @ plane.position))
+    if plane.assumed:
+        image.ImageComments = NOMINAL + UNSCALED * plane.unscaled
+
+
+def _pixels(image: Dataset, values: Floats, used: Scaling, rescale_type: str) -> None:
+    image.Rows, image.Columns = values.shape
+    image.SamplesPerPixel, image.PhotometricInterpretation = 1, "MONOCHROME2"
+    image.BitsAllocated, image.BitsStored, image.HighBit, image.PixelRepresentation = 16, 16, 15, int(used.signed)
+    image.RescaleSlope, image.RescaleIntercept, image.RescaleType = used.slope, used.intercept, rescale_type
+    centers, widths, names = zip(*used.windows, strict=True)
+    image.WindowCenter, image.WindowWidth = list(centers), list(widths)
+    if any(names):
+        image.WindowCenterWidthExplanation = list(names)
+    image.VOILUTFunction = "LINEAR_EXACT"  # the plain LINEAR wants a width of 1 or more, whatever the units
+    image.PixelData = to_stored(values, used).tobytes()
+
+
+def _reference(source: Dataset) -> Dataset:
+    purpose, item = Dataset(), Dataset()
+    purpose.CodeValue, purpose.CodingSchemeDesignator = "121322", "DCM"
+    purpose.CodeMeaning = "Source image for image processing operation"
+    item.ReferencedSOPClassUID, item.ReferencedSOPInstanceUID = source.SOPClassUID, source.SOPInstanceUID
+    item.PurposeOfReferenceCodeSequence = [purpose]
+    return item
+
+
+def file_meta(sop_class: UID, sop_instance: UID) -> FileMetaDataset:
+    """File meta information with the identifiers of the data set."""
+    meta = FileMetaDataset()
+    meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID = sop_class, sop_instance
+    meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    return meta

@@ -1,0 +1,224 @@
+"""The DICOM series that a reconstruction belongs to: found by content, checked, sorted, matched with our pixel grid."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from pydicom import Dataset, dcmread
+from pydicom.errors import InvalidDicomError
+from pydicom.uid import MediaStorageDirectoryStorage
+
+from es_medical.data.geometry import NAN, Geometry, Size, square_field
+from es_medical.output.dicom.header import MR, Kind
+
+logger = logging.getLogger(__name__)
+
+NEEDED = ("SOPInstanceUID", "StudyInstanceUID", "SeriesInstanceUID", "FrameOfReferenceUID", "Rows", "Columns")
+PLANE = ("ImagePositionPatient", "ImageOrientationPatient", "PixelSpacing")
+
+
+@dataclass(frozen=True, eq=False)
+class SourceSeries:
+    """One classic MR or CT series without its pixels.
+
+    Attributes:
+        slices: data sets in the order of their positions along the slice normal.
+        planes: the plane of each.
+        size: rows and columns.
+    """
+
+    slices: tuple[Dataset, ...]
+    planes: tuple[Geometry, ...]
+    size: Size
+
+    def matched(
+        self, wanted: Sequence[Geometry], size: Size, numbers: Sequence[int] | None = None
+    ) -> tuple[tuple[Dataset, ...], tuple[Geometry, ...]]:
+        """The source slice and the plane of each slice of a volume.
+
+        The volume's pixels are the source's after a crop or padding about index n//2 (equal pixel spacing), after a
+        change of the grid over the same field of view, or after padding to a square field of view and such a change.
+        Slices are matched by position where the volume's positions are known, so that it may hold some of the source's
+        slices, and in order along the normal otherwise (slice 0 is the first).
+
+        Args:
+            wanted: the volume's own planes, in the order of its slices' numbers; NaN where unknown.
+            size: the volume's rows and columns.
+            numbers: number of each slice in the volume, ascending, with gaps where blank ones were left out; None for no gaps.
+
+        Raises:
+            ValueError: another number of slices, another field of view, or positions that disagree.
+        """
+        known, n = all(plane.known for plane in wanted), len(self.slices)
+        rows = list(range(len(wanted))) if numbers is None else [int(number) for number in numbers]
+        first = 0 if rows[-1] + 1 == n else rows[0]  # of some slices of a scan, the source may hold no others
+        span = rows[-1] - first + 1
+        if (known and len(wanted) > n) or (not known and span != n):
+            raise ValueError(
+                f"the source DICOM series has {n} slices, the volume {len(wanted) if known else span}: expected as many"
+                + ("" if known else " where the positions of the volume's slices are unknown")
+            )
+        planes = tuple(self._on_grid(plane, wanted[0].spacing, size) for plane in self.planes)
+        if n == 1 and np.isnan(planes[0].slice_spacing):  # of one slice the source need not tell it
+            planes = (replace(planes[0], slice_spacing=wanted[0].slice_spacing),)
+        order = [_nearest(plane, planes, size) for plane in wanted] if known else [row - first for row in rows]
+        if known and len(wanted) < n:
+            _check_heights(wanted, [planes[i] for i in order])
+        if len(set(order)) != len(order):
+            raise ValueError("two slices of the volume are nearest to one source slice: is this the source of the volume?")
+        return tuple(self.slices[i] for i in order), tuple(planes[i] for i in order)
+
+    def _on_grid(self, plane: Geometry, spacing: tuple[float, float], size: Size) -> Geometry:
+        """The source's plane with the volume's pixel grid of `size` and `spacing`."""
+        if size == self.size and np.isnan(spacing).any():
+            return plane
+        square = square_field(self.size, plane.spacing)
+        for changed in (
+            plane.resized(self.size, size),
+            plane.rescaled(self.size, size),
+            plane.resized(self.size, square).rescaled(square, size),
+        ):
+            if np.allclose(spacing, changed.spacing, rtol=0.01):
+                return changed
+        field = [pixels * mm for pixels, mm in zip(self.size, plane.spacing, strict=True)]
+        wanted = [pixels * mm for pixels, mm in zip(size, spacing, strict=True)]
+        raise ValueError(
+            f"the source DICOM series has {self.size} pixels of {plane.spacing} mm (field of view {field} mm), the volume "
+            f"{size} pixels of {spacing} mm (field of view {wanted} mm): expected the same pixel spacing or field of view"
+        )
+
+
+def _check_heights(wanted: Sequence[Geometry], found: Sequence[Geometry]) -> None:
+    """A part of the source's slices fits it anywhere: each must stand nearer to its own than to a neighbour, clearly."""
+    for plane, other in zip(wanted, found, strict=True):
+        off = abs(float(other.normal @ np.subtract(plane.position, other.position)))
+        if off > other.slice_spacing / 4:
+            raise ValueError(
+                f"a slice at {plane.position} mm stands {off:.3g} mm beside the nearest slice of the source DICOM series, "
+                f"whose slices are {other.slice_spacing:.3g} mm apart: expected {other.slice_spacing / 4:.3g} mm at most"
+            )
+
+
+def _nearest(plane: Geometry, planes: Sequence[Geometry], size: Size) -> int:
+    """Index of the source plane of a slice; its corners must be within a pixel, which tells flips as well."""
+    corners = [(0, 0), (0, size[1] - 1), (size[0] - 1, 0)]
+
+    def distance(other: Geometry) -> float:
+        return max(float(np.linalg.norm(plane.world(*one) - other.world(*one))) for one in corners)
+
+    distances = [distance(other) for other in planes]
+    best = int(np.argmin(distances))
+    if distances[best] > max(planes[best].spacing):
+        raise ValueError(
+            f"a slice at {plane.position} mm along {plane.orientation} has no source slice: the nearest stands at "
+            f"{planes[best].position} mm along {planes[best].orientation}, {distances[best]:.3g} mm off at a corner"
+        )
+    return best
+
+
+def read_source(path: str | Path, kind: Kind = MR) -> SourceSeries:
+    """Reads one classic series without its pixels.
+
+    Args:
+        path: one DICOM file (a series of one slice), or a folder whose DICOM files are found by their content.
+        kind: MR or CT. Images that plan a CT scan are left out, which is logged.
+
+    Raises:
+        FileNotFoundError: there is no such file or folder.
+        ValueError: no DICOM, not of this kind, several series, or slices that lack what the geometry needs.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"no source DICOM at {path}: give a file or a folder")
+    files = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
+    root = path if path.is_dir() else path.parent
+    found = {name: data for one in files if (data := _read(one, name := str(one.relative_to(root)))) is not None}
+    if not found:
+        raise ValueError(f"no DICOM file at {path}")
+    found = _without_scouts(found, kind)
+    _check_kind(found, kind)
+    unique = {str(data.SOPInstanceUID): name for name, data in found.items()}
+    if len(unique) < len(found):
+        logger.warning("%d copies of source slices are left out", len(found) - len(unique))
+    return _sorted([found[name] for name in unique.values()])
+
+
+def _read(path: Path, name: str) -> Dataset | None:
+    """The data set of a DICOM file without pixels; None for any other file and for a DICOMDIR."""
+    with path.open("rb") as file:
+        bare = file.read(2) == b"\x08\x00"  # a data set without preamble, as some archives export it
+    try:
+        data = dcmread(path, stop_before_pixels=True, force=bare)
+    except (InvalidDicomError, EOFError):
+        return None
+    except Exception as error:  # pydicom raises whatever the broken bytes lead to
+        raise ValueError(f"source DICOM {name} cannot be read ({type(error).__name__}: {error})") from error
+    kind = data.get("SOPClassUID", data.file_meta.get("MediaStorageSOPClassUID"))
+    return None if kind == MediaStorageDirectoryStorage or (bare and kind is None) else data
+
+
+def _without_scouts(found: dict[str, Dataset], kind: Kind) -> dict[str, Dataset]:
+    scouts = [
+        name
+        for name, data in found.items()
+        if data.get("SOPClassUID") == kind.sop_class and kind.scouts.intersection(data.get("ImageType") or ())
+    ]
+    if len(scouts) == len(found):
+        raise ValueError(f"the source DICOM holds localizers only: {_few(scouts)}: expected one classic {kind.modality} series")
+    if scouts:
+        logger.warning("%d localizers of the source DICOM are left out: %s", len(scouts), _few(scouts))
+    return {name: data for name, data in found.items() if name not in scouts}
+
+
+def _check_kind(found: dict[str, Dataset], kind: Kind) -> None:
+    other = {name: data.get("SOPClassUID") for name, data in found.items() if data.get("SOPClassUID") != kind.sop_class}
+    if other:
+        kinds = sorted({getattr(uid, "name", "unknown") or "unknown" for uid in other.values()})
+        raise ValueError(
+            f"not {kind.sop_class.name}: {_few(list(other))} ({', '.join(kinds)}): expected one classic {kind.modality} series"
+        )
+    for name, data in found.items():
+        missing = [key for key in (*NEEDED, *PLANE) if data.get(key) in (None, "")]
+        if missing:
+            raise ValueError(f"source DICOM {name} lacks {', '.join(missing)}")
+        try:
+            _plane(data)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"source DICOM {name}: {error}") from error
+    series: dict[str, list[str]] = {}
+    for name, data in found.items():
+        series.setdefault(str(data.SeriesInstanceUID), []).append(name)
+    if len(series) > 1:
+        listed = "; ".join(_few(names) for names in series.values())
+        raise ValueError(f"the source DICOM holds {len(series)} series, expected one: {listed}")
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(sorted(names)[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _sorted(slices: list[Dataset]) -> SourceSeries:
+    sizes = {(int(one.Rows), int(one.Columns)) for one in slices}
+    if len(sizes) > 1:
+        raise ValueError(f"source DICOM slices of sizes {sorted(sizes)}: expected one size")
+    planes = [_plane(one) for one in slices]
+    normal = planes[0].normal
+    if any(plane.normal @ normal < 0.999 for plane in planes):
+        raise ValueError("source DICOM slices are not parallel (a localizer?): expected one stack of slices")
+    along = np.array([normal @ plane.position for plane in planes])
+    order = np.argsort(along)
+    steps = np.diff(along[order])
+    if steps.size and steps.min() < 1e-3:
+        raise ValueError("two source DICOM slices stand at one position (several echoes, phases or times?): expected each once")
+    between = float(np.median(steps)) if steps.size else abs(float(slices[0].get("SpacingBetweenSlices") or NAN)) or NAN
+    stack = tuple(replace(planes[i], slice_spacing=between) for i in order)
+    return SourceSeries(tuple(slices[i] for i in order), stack, sizes.pop())
+
+
+def _plane(data: Dataset) -> Geometry:
+    position, orientation, spacing = (tuple(map(float, data[key].value)) for key in PLANE)
+    return Geometry(position, orientation, spacing)  # type: ignore[arg-type]

@@ -1,0 +1,120 @@
+"""A volume on the disk as DICOM: a folder with a derived MR or CT series, and one with the parametric map of its spread."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from pydicom import Dataset, dcmwrite
+from pydicom.uid import generate_uid
+
+from es_medical.data.geometry import Geometry
+from es_medical.output.dicom.header import IN_ORDER, source_header, study_header
+from es_medical.output.dicom.series import Making, derived_series
+from es_medical.output.dicom.source import SourceSeries
+from es_medical.output.dicom.spread import spread_map
+from es_medical.output.volume import Volume
+
+
+class DicomWriter:
+    """Writes volumes below a folder: `<volume>/reconstruction/0001.dcm`, ... and `<volume>/spread/0001.dcm`.
+
+    Without a source, all volumes of a subject that one writer writes share a study.
+
+    Args:
+        folder: for the volumes.
+        making: what the headers tell of the method.
+        source: the series that the (one) volume was measured for.
+    """
+
+    def __init__(self, folder: str | Path, making: Making, source: SourceSeries | None = None) -> None:
+        self.folder, self.making, self.source = Path(folder), making, source
+        self._studies: dict[str, str] = {}
+
+    def placed(self, volume: Volume) -> Volume:
+        """The volume in the geometry of the source, if there is one.
+
+        Raises:
+            ValueError: the volume does not fit the source.
+        """
+        if self.source is None:
+            return volume
+        return replace(volume, geometries=self.source.matched(volume.geometries, volume.size, volume.indices.tolist())[1])
+
+    def write(self, volume: Volume) -> None:
+        """Writes both series, each folder whole or not at all; slices that hold NaN everywhere are left out.
+
+        Args:
+            volume: as it was before `placed`.
+
+        Raises:
+            ValueError: the volume does not fit the source, no slice holds numbers, or some pixels of a slice don't.
+        """
+        sources, planes = None, volume.geometries
+        if self.source is not None:
+            sources, planes = self.source.matched(volume.geometries, volume.size, volume.indices.tolist())
+        rows = _ordered(planes, _present(volume))
+        chosen = [sources[i] for i in rows] if sources else None
+        headers = self._headers(volume, chosen, len(rows))
+        values = {name: image[rows] for name, image in volume.images.items()}
+        images = derived_series(values["reconstruction"], [planes[i] for i in rows], headers, chosen, self.making)
+        spread = spread_map(values["spread"], images, self.making)
+        self.folder.joinpath(volume.name).mkdir(parents=True, exist_ok=True)
+        for name, series in (("reconstruction", images), ("spread", [spread])):
+            with whole_folder_or_not(self.folder / volume.name / name) as temporary:
+                for number, one in enumerate(series, start=1):
+                    dcmwrite(temporary / f"{number:04d}.dcm", one, enforce_file_format=True)
+
+    def _headers(self, volume: Volume, sources: Sequence[Dataset] | None, n: int) -> list[Dataset]:
+        if sources is not None:
+            headers = [source_header(source, self.making.kind) for source in sources]
+            if not all(plane.known for plane in volume.geometries):
+                for header in headers:
+                    header.ImageComments = IN_ORDER
+            return headers
+        study = self._studies.setdefault(volume.subject, generate_uid())
+        return [study_header(volume.subject, study, self.making.kind)] * n
+
+
+def _present(volume: Volume) -> list[int]:
+    """Rows that hold numbers."""
+    rows = []
+    for i, index in enumerate(volume.indices):
+        finite = [np.isfinite(image[i]) for image in volume.images.values()]
+        if all(one.all() for one in finite):
+            rows.append(i)
+        elif any(one.any() for one in finite):
+            raise ValueError(f"slice {index} of the volume holds values that are no numbers: DICOM cannot store them")
+    if not rows:
+        raise ValueError("no slice of the volume holds numbers: no DICOM series is written")
+    return rows
+
+
+def _ordered(planes: Sequence[Geometry], rows: Sequence[int]) -> list[int]:
+    normal = planes[0].normal
+    return sorted(rows, key=lambda i: float(normal @ planes[i].position))
+
+
+@contextmanager
+def whole_folder_or_not(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder beside `path` to write to, and put it in place of `path` at the end.
+
+    An exception removes the temporary folder and leaves what stood at `path`.
+    """
+    temporary, old = path.with_name(f".partial_{path.name}"), path.with_name(f".old_{path.name}")
+    for left in (temporary, old):
+        shutil.rmtree(left, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        if path.exists():
+            os.replace(path, old)  # noqa: PTH105 - the atomic rename
+        os.replace(temporary, path)  # noqa: PTH105
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)

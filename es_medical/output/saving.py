@@ -1,0 +1,263 @@
+"""Reconstructions on the disk: one HDF5 file; NIfTI volumes, and DICOM series if asked for, of MR and CT; PNG of images."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import h5py
+import nibabel as nib
+import numpy as np
+import numpy.typing as npt
+import torch
+from ignite.engine import Engine, Events
+
+from es_medical.data import SliceDataset, SliceHeader
+from es_medical.data.atomic import whole_or_not
+from es_medical.data.geometry import Geometry
+from es_medical.metrics import magnitude
+from es_medical.output.png import PngWriter, check_flag, check_names, flagged, interval_pngs, interval_volume
+from es_medical.output.volume import Volume, planes, volume_names
+
+if TYPE_CHECKING:
+    from es_medical.output.dicom.writer import DicomWriter
+
+logger = logging.getLogger(__name__)
+
+Array = npt.NDArray[np.float32]
+Write = Callable[[], None]
+UNITS = {"CT": " in HU"}
+
+
+class SaveReconstructions:
+    """Handler of an `Evaluator` that writes what it reconstructs.
+
+    `reconstructions.h5`: `reconstruction` and `spread` (N, C, H, W) in stored units, `id`, `subject`, `slice`, `scale`
+    (raw = stored * scale + offset), the geometry of the slice file and `heldout` (N,).
+
+    `<volume>_reconstruction.nii.gz` and `<volume>_spread.nii.gz` (without a volume's hash: `<subject>`, `<subject>_2`):
+    magnitudes in raw units (MR) or Hounsfield units (CT), (W, H, slices) at the place that the slice file states, every
+    slice at its index in the volume, NaN where one is missing. Where position and orientation are unknown they are nominal
+    (`Geometry.nominal`: columns to the patient's left, rows to the back) and the header says so; unknown spacings are 1 mm.
+
+    With `dicom`: `dicom/<volume>/reconstruction/` and `dicom/<volume>/spread/` (see `DicomWriter`).
+
+    Photographs and digits (modality IMAGE) have no place in a body: in place of NIfTI they get `png/<id>_reconstruction.png`
+    and `png/<id>_spread.png` (see `PngWriter`), and there is no DICOM.
+
+    Where the inferer makes intervals, also their half-width and the pixels where it is wide (1, else 0), `halfwidth` and
+    `flagged` in the names of datasets and files; there is no DICOM of these.
+
+    A volume or image that fails does not stop the others; at the end the failures are raised together, with their causes.
+
+    Args:
+        output_dir: folder for the files.
+        dataset: the slices that are reconstructed.
+        dicom: whether to write DICOM.
+        source_dicom: DICOM file or folder of the series, MR or CT as the slices are, that the slices were measured for:
+            patient, study and geometry are taken from it. The slices must be those of one volume.
+        method: name of the reconstruction method, for the headers.
+        spread_max: value in stored units that is white in `png/<id>_spread.png`.
+        flag: fraction of the range of the volume, or photograph, above which the half-width of a pixel is wide.
+
+    Raises:
+        FileNotFoundError: no source DICOM.
+        ImportError: DICOM is asked for and highdicom is missing.
+        ValueError: a source that is no single series of the slices' modality or that does not fit the slices, or one
+            without `dicom`; DICOM of images that are neither MR nor CT; ids of images that cannot name their files.
+    """
+
+    def __init__(
+        self,
+        output_dir: str | Path,
+        dataset: SliceDataset,
+        dicom: bool = False,
+        source_dicom: str | Path | None = None,
+        method: str = "network",
+        spread_max: float = 0.2,
+        flag: float = 0.1,
+    ) -> None:
+        if dicom and dataset.header.modality == "IMAGE":
+            raise ValueError("DICOM is for MR and CT, the slices are of modality IMAGE: set dicom to false")
+        if source_dicom and not dicom:
+            raise ValueError("source_dicom is given but dicom is off: set dicom to true, or leave source_dicom out")
+        self.folder, self.dataset, self.flag = Path(output_dir), dataset, check_flag(flag)
+        self._rows: list[dict[str, Any]] = []
+        self._dicom = self._dicom_writer(source_dicom, method) if dicom else None
+        self._png = self._png_writer(spread_max) if dataset.header.modality == "IMAGE" else None
+
+    def attach(self, engine: Engine) -> None:
+        """Collect each batch and write at the end."""
+        engine.add_event_handler(Events.ITERATION_COMPLETED, self._collect)
+        engine.add_event_handler(Events.COMPLETED, self._write)
+
+    def _dicom_writer(self, source_dicom: str | Path | None, method: str) -> DicomWriter:
+        """Everything that can be refused is refused here, before hours of reconstruction."""
+        from es_medical.output.dicom.header import kind_of
+        from es_medical.output.dicom.series import Making
+        from es_medical.output.dicom.source import read_source
+        from es_medical.output.dicom.spread import highdicom
+        from es_medical.output.dicom.writer import DicomWriter
+
+        highdicom()
+        header = self.dataset.header
+        kind = kind_of(header.modality)
+        source = read_source(source_dicom, kind) if source_dicom else None
+        making = Making(method, header.acceleration, _views(header), kind)
+        writer = DicomWriter(self.folder / "dicom", making, source)
+        if source is not None:
+            columns = read_columns(self.dataset.path, self.dataset.rows)
+            chosen = _by_volume(columns)
+            if len(chosen) > 1:
+                raise ValueError(f"source_dicom is one series, the slices are of {len(chosen)} volumes: expected those of one")
+            rows = next(iter(chosen.values()))
+            recorded = recorded_planes(columns, rows)
+            source.matched(recorded, header.size, columns["slice"][rows].tolist())
+            if not all(plane.known for plane in recorded):
+                logger.warning("slice positions are unknown: slice 0 is taken for the first source slice along the normal")
+        return writer
+
+    def _png_writer(self, spread_max: float) -> PngWriter:
+        check_names([one.decode() for one in read_columns(self.dataset.path, self.dataset.rows)["id"]])
+        return PngWriter(self.folder / "png", spread_max)
+
+    def _collect(self, engine: Engine) -> None:
+        result: Any = engine.state.output  # what Evaluator._iteration returns
+        batch: Any = engine.state.batch
+        for i, row in enumerate(batch["index"].tolist()):
+            images = {"reconstruction": result.image[i], "spread": result.spread[i]}
+            if hasattr(result, "halfwidth"):
+                images["halfwidth"] = result.halfwidth[i]
+            arrays = {name: image.cpu().numpy() for name, image in images.items()}
+            self._rows.append({"row": row, "heldout": float(result.heldout[i])} | arrays)
+
+    def _write(self, engine: Engine) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        rows, self._rows = sorted(self._rows, key=lambda one: one["row"]), []
+        columns = {name: np.stack([one[name] for one in rows]) for name in rows[0]}
+        columns |= read_columns(self.dataset.path, columns["row"])
+        columns |= flagged(columns, by_id(columns) if self._png else _by_volume(columns), self.flag)
+        self._write_hdf5(columns)
+        parts = dict(self._images(columns) if self._png else self._volumes(columns))
+        failed = _attempted(parts, what := "image" if self._png else "volume")
+        found = f"{len(rows)} images" if self._png else f"{len(rows)} slices of {len(parts)} volumes"
+        logger.info("%s reconstructed: see %s%s", found, self.folder, f"; {self._png.report()}" if self._png else "")
+        if failed:
+            causes = "; ".join(f"{name}: {type(error).__name__}: {error}" for name, error in failed.items())
+            raise RuntimeError(f"{len(failed)} of {len(parts)} {what}s were not written: {causes}") from next(
+                iter(failed.values())
+            )
+
+    def _volumes(self, columns: dict[str, Any]) -> Iterator[tuple[str, list[Write]]]:
+        writers = (self._write_nifti, self._dicom.write) if self._dicom else (self._write_nifti,)
+        for name, chosen in _by_volume(columns).items():
+            yield name, [partial(self._write_volume, writer, name, columns, chosen) for writer in writers]
+
+    def _write_volume(
+        self, writer: Callable[[Volume], None], name: str, columns: dict[str, Any], chosen: npt.NDArray[np.int64]
+    ) -> None:
+        writer(self._volume(name, columns, chosen))
+
+    def _images(self, columns: dict[str, Any]) -> Iterator[tuple[str, list[Write]]]:
+        assert self._png is not None
+        pairs = zip(columns["reconstruction"], columns["spread"], strict=True)
+        for (name, (row,)), pair, (scale, offset) in zip(by_id(columns).items(), pairs, columns["scale"], strict=True):
+            intervals = partial(interval_pngs, self._png.folder, self._png.spread_max, columns, name, row)
+            yield name, [partial(self._png.write, name, pair, scale, offset), intervals]
+
+    def _volume(self, name: str, columns: dict[str, Any], chosen: npt.NDArray[np.int64]) -> Volume:
+        """The slices `chosen` from the columns, which are in the order of their numbers."""
+        scale, offset = (column[:, None, None] for column in columns["scale"][chosen].T)
+        images = {
+            "reconstruction": (_magnitude(columns["reconstruction"][chosen]) * scale + offset).astype(np.float32),
+            "spread": (_magnitude(columns["spread"][chosen]) * scale).astype(np.float32),  # a spread has no offset
+        }
+        images |= interval_volume(columns, chosen, scale)
+        recorded, indices = recorded_planes(columns, chosen), columns["slice"][chosen]
+        sourced = self._dicom is not None and self._dicom.source is not None
+        placed = tuple(recorded) if sourced else planes(recorded, indices, self.dataset.header.size)
+        return Volume(name, columns["subject"][chosen[0]].decode(), images, indices, placed)
+
+    def _write_hdf5(self, columns: dict[str, Any]) -> None:
+        with whole_or_not(self.folder / "reconstructions.h5") as temporary, h5py.File(temporary, "w") as file:
+            for name, column in columns.items():
+                file[name] = column
+
+    def _write_nifti(self, volume: Volume) -> None:
+        placed = self._dicom.placed(volume) if self._dicom else volume
+        places, affine = placed.grid()
+        for name, values in placed.images.items():
+            array = np.full((places.max() + 1, *placed.size), np.nan, np.float32)
+            array[places] = values
+            image = nib.Nifti1Image(array.transpose(2, 1, 0), affine)
+            image.header.set_xyzt_units("mm")
+            unit = UNITS.get(self.dataset.header.modality, "") if name != "flagged" else ""
+            unscaled = " and spacing" * any(plane.unscaled for plane in placed.geometries)
+            assumed = f", nominal orientation{unscaled}" if placed.nominal else ""
+            image.header["descrip"] = f"es_medical {name}{unit}, research only{assumed}"[:79]
+            if not placed.nominal:
+                image.set_sform(affine, code="scanner")
+            with whole_or_not(self.folder / f"{volume.name}_{name}.nii.gz") as temporary:
+                nib.save(image, temporary)
+
+
+def _attempted(parts: Mapping[str, Sequence[Write]], what: str) -> dict[str, Exception]:
+    """Write everything; returns the parts that failed, each with its first error: one must not stop the others."""
+    failed: dict[str, Exception] = {}
+    for name, writes in parts.items():
+        for write in writes:
+            try:
+                write()
+            except Exception as error:  # whatever is wrong with it
+                logger.error("%s %s: %s", what, name, error)
+                failed.setdefault(name, error)
+    return failed
+
+
+def _views(header: SliceHeader) -> int:
+    """Views of a sinogram with any measured ray; 0 for k-space."""
+    return int(header.mask.reshape(len(header.mask), -1).any(1).sum()) if header.modality == "CT" else 0
+
+
+def _by_volume(columns: dict[str, Any]) -> dict[str, npt.NDArray[np.int64]]:
+    """Name of each volume -> its rows, in the order of the slice numbers."""
+    subjects, volumes = ([one.decode() for one in columns[name]] for name in ("subject", "volume"))
+    names = np.array(volumes if all(volumes) else volume_names(subjects, columns["slice"].tolist()))
+    chosen = {str(name): np.flatnonzero(names == name) for name in sorted(set(names))}
+    return {name: rows[np.argsort(columns["slice"][rows], kind="stable")] for name, rows in chosen.items()}
+
+
+def _magnitude(images: Array) -> Array:
+    return magnitude(torch.from_numpy(images))[:, 0].numpy()
+
+
+GEOMETRY = {"spacing": (2,), "position": (3,), "orientation": (6,), "slice_spacing": ()}
+
+
+def read_columns(path: str | Path, rows: npt.NDArray[np.int64]) -> dict[str, Any]:
+    """What the slice file says of its rows; NaN for what an older file does not hold."""
+    with h5py.File(path, "r") as file:
+        columns = {name: file[name][()][rows] for name in ("id", "subject", "slice", "scale")}
+        columns["volume"] = file["volume"][()][rows] if "volume" in file else np.full(len(rows), b"")
+        for name, shape in GEOMETRY.items():
+            columns[name] = file[name][()][rows] if name in file else np.full((len(rows), *shape), np.nan)
+    return columns
+
+
+def by_id(columns: dict[str, Any]) -> dict[str, npt.NDArray[np.int64]]:
+    """Name of each image -> its row."""
+    return {one.decode(): np.array([row]) for row, one in enumerate(columns["id"])}
+
+
+def recorded_planes(columns: dict[str, Any], rows: npt.NDArray[np.int64]) -> list[Geometry]:
+    """Planes as the slice file states them, NaN where unknown; the shortest decimal numbers that mean the stored ones."""
+
+    def number(name: str, row: int) -> Any:  # noqa: ANN401 - one number or a tuple of them
+        values = tuple(float(str(value)) for value in np.ravel(columns[name][row]))
+        return values if GEOMETRY[name] else values[0]
+
+    order = ("position", "orientation", "spacing", "slice_spacing")
+    return [Geometry(*(number(name, int(row)) for name in order)) for row in rows]

@@ -1,0 +1,155 @@
+"""Which tracking server, how it is reached, and what its errors mean."""
+
+import json
+import os
+import re
+import shutil
+import sqlite3
+import warnings
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from es_medical.tracking.spool import held
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+DEFAULT_URI = "sqlite:///mlflow.db"
+HTTP_SETTINGS = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
+FINAL_CODES = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_DOES_NOT_EXIST", "RESOURCE_ALREADY_EXISTS"}
+
+
+def resolve_uri(uri: str | None) -> str:
+    """The tracking server to use: `uri`, else `MLFLOW_TRACKING_URI`, else `mlflow.db` in the working directory.
+
+    A SQLite file is named by its absolute path, so that it is the same one from any folder.
+
+    Raises:
+        ValueError: A file store (`file:...`, `./mlruns`), which MLflow has refused since 3.13.
+    """
+    uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT_URI
+    if ("://" not in uri and not uri.startswith("databricks")) or uri.startswith("file:"):
+        raise ValueError(
+            f"tracking URI {uri!r} is a folder (file store), which MLflow refuses since 3.13; "
+            f"give a database such as {DEFAULT_URI!r} or a server such as 'http://host:5000'"
+        )
+    path = sqlite_path(uri)
+    return uri if path is None else "sqlite:///" + path.as_posix() + uri.partition("?")[1] + uri.partition("?")[2]
+
+
+def sqlite_path(uri: str) -> Path | None:
+    """The absolute path of the database of a `sqlite:///` URI; None for any other."""
+    found = re.fullmatch(r"sqlite(?:\+\w+)?:///([^?]+)(?:\?.*)?", uri)
+    return Path(found[1]).resolve() if found else None
+
+
+def artifact_location(uri: str, experiment: str) -> str | None:
+    """Where artifacts of a new experiment go: beside a SQLite file, in the working directory for another database.
+
+    None leaves the choice to the server.
+    """
+    path = sqlite_path(uri)
+    if path is None and not uri.startswith(("postgresql", "mysql", "mssql", "sqlite")):
+        return None
+    folder = path.parent if path is not None else Path.cwd()
+    return (folder / "mlartifacts" / experiment.replace("/", "_")).as_uri()
+
+
+def connect(uri: str) -> "MlflowClient":
+    """A client of `uri` alone, without the global run and URI, that gives up on a dead server within 5 s.
+
+    A time-out or a number of retries that the user has set in the environment stays. A SQLite file is opened as in
+    `open_sqlite`, which may wait for another process.
+    """
+    import_mlflow()
+    from mlflow import MlflowClient
+
+    if uri.startswith("http"):
+        for name, value in HTTP_SETTINGS.items():
+            os.environ.setdefault(name, value)
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    path = sqlite_path(uri)
+    return MlflowClient(tracking_uri=uri) if path is None else open_sqlite(path, uri)
+
+
+def import_mlflow() -> None:
+    """Import MLflow in the calling thread; the deprecations inside it and its database layer are nobody's here.
+
+    The filter is the process's, because the courier's thread cannot have one of its own.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import mlflow.pytorch  # noqa: F401
+    for category in (DeprecationWarning, PendingDeprecationWarning, FutureWarning):
+        warnings.filterwarnings("ignore", category=category, module=r"(mlflow|sqlalchemy|alembic)(\.|$)")
+
+
+def is_final(error: Exception) -> bool:
+    """Whether sending the same event again can never succeed: the event is wrong, not the connection."""
+    if isinstance(error, FileNotFoundError):
+        return True
+    if isinstance(error, OSError | json.JSONDecodeError):  # the network; a proxy's page instead of an answer
+        return False
+    return getattr(error, "error_code", None) in FINAL_CODES or isinstance(error, TypeError | ValueError | KeyError)
+
+
+def shown(uri: str) -> str:
+    """The URI without a password."""
+    return re.sub(r"//[^@/]+@", "//***@", uri)
+
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+PATIENCE = 60.0  # seconds; a new database takes about 5 s, on a slow disk far more
+MIGRATION_ERRORS = ("already exists", "Online migration expected", "No such index")
+
+
+def open_sqlite(path: Path, uri: str) -> "MlflowClient":
+    """A client of the database at `path`, which is made if absent.
+
+    Args:
+        path: The file; `<path>.lock` beside it is held while MLflow makes or migrates the tables.
+        uri: The same as a URI.
+
+    Raises:
+        RuntimeError: The database was left half made.
+        TimeoutError: Another process has been making it for `PATIENCE` seconds.
+    """
+    from mlflow import MlflowClient
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with held(path.with_name(f"{path.name}.lock"), PATIENCE):
+        if not path.exists():
+            _create(path)
+        try:
+            return MlflowClient(tracking_uri=uri)
+        except Exception as error:
+            if _is_half_made(path, error):
+                raise RuntimeError(f"half-made MLflow database: move it away, then a new one is made: {path}") from error
+            raise
+
+
+def _create(path: Path) -> None:
+    """Make the database elsewhere and move it to `path` whole, so that a killed process leaves nothing half made."""
+    from mlflow import MlflowClient
+
+    folder = path.with_name(f"{path.name}.new")
+    shutil.rmtree(folder, ignore_errors=True)  # of a killed process
+    folder.mkdir()
+    try:
+        made, whole = folder / "made.db", folder / "whole.db"
+        MlflowClient(tracking_uri=f"sqlite:///{made.as_posix()}")
+        with closing(sqlite3.connect(made)) as connection:  # MLflow keeps its own file open
+            connection.execute("VACUUM INTO ?", (str(whole),))
+        whole.replace(path)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_half_made(path: Path, error: Exception) -> bool:
+    """Whether opening failed because an earlier migration was cut off or ran twice at once."""
+    with closing(sqlite3.connect(path)) as connection:
+        leftovers = connection.execute(r"SELECT 1 FROM sqlite_master WHERE name LIKE '\_alembic\_tmp%' ESCAPE '\'")
+        return leftovers.fetchone() is not None or any(cause in str(error) for cause in MIGRATION_ERRORS)

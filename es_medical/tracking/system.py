@@ -1,0 +1,97 @@
+"""Load of the machine under the names of MLflow's own system metrics (`system/...`)."""
+
+import platform
+import subprocess
+import time
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+
+class MachineMonitor:
+    """Reads CPU, memory, disk, network and GPU with MLflow's sensors, without its thread, which needs a live server.
+
+    Args:
+        interval: Seconds between two readings.
+    """
+
+    def __init__(self, interval: float) -> None:
+        self._interval, self._next, self._step = interval, 0.0, 0
+        self._sensors: list[Any] | None = None
+
+    def read(self) -> tuple[dict[str, float], int] | None:
+        """The readings and their running number; None when the interval is not over yet."""
+        if time.monotonic() < self._next:
+            return None
+        self._sensors = self._sensors or _sensors()
+        values: dict[str, float] = {}
+        for sensor in self._sensors:
+            sensor.collect_metrics()
+            values |= {f"system/{name}": value for name, value in sensor.aggregate_metrics().items()}
+            sensor.clear_metrics()
+        self._next, self._step = time.monotonic() + self._interval, self._step + 1
+        return values | _cuda_memory(), self._step - 1
+
+
+def _sensors() -> list[Any]:
+    from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
+    from mlflow.system_metrics.metrics.disk_monitor import DiskMonitor
+    from mlflow.system_metrics.metrics.gpu_monitor import GPUMonitor
+    from mlflow.system_metrics.metrics.network_monitor import NetworkMonitor
+
+    sensors: list[Any] = [CPUMonitor(), DiskMonitor(), NetworkMonitor()]
+    with suppress(ImportError, RuntimeError):  # no GPU, or the package nvidia-ml-py is not there
+        sensors.append(GPUMonitor())
+    return sensors
+
+
+def _cuda_memory() -> dict[str, float]:
+    """Memory that this process has reserved on each GPU in use, in MB: needs no further package."""
+    import torch
+
+    if not torch.cuda.is_initialized():
+        return {}
+    devices = range(torch.cuda.device_count())
+    return {f"system/gpu_{i}_reserved_megabytes": torch.cuda.memory_reserved(i) / 1e6 for i in devices}
+
+
+PACKAGES = ("es_medical", "torch", "deepinv", "monai", "pytorch-ignite", "mlflow", "numpy", "h5py")
+
+
+def git_commit(folder: Path | None = None) -> str | None:
+    """The commit checked out in `folder`, or in the working directory, or where the package lies.
+
+    Returns:
+        40 hexadecimal digits; None outside a repository and where git is absent.
+    """
+    folders = [folder] if folder is not None else [Path.cwd(), Path(__file__).parent]
+    return next((commit for place in folders if (commit := _head(place)) is not None), None)
+
+
+def environment() -> dict[str, str]:
+    """Versions of Python and of the packages that decide a result, and the device (a GPU's name or `cpu`)."""
+    found = {"python": platform.python_version(), "platform": platform.platform(), "device": _device()}
+    return found | {package: _version(package) for package in PACKAGES}
+
+
+def _head(folder: Path) -> str | None:
+    command = ["git", "-C", str(folder), "rev-parse", "--verify", "HEAD"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _device() -> str:
+    import torch
+
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"

@@ -1,0 +1,307 @@
+"""One MLflow run, owned explicitly. Training never waits for the server: events go to a spool on the disk first."""
+
+import json
+import math
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from es_medical.tracking.artifacts import copy_artifact, save_model, write_image
+from es_medical.tracking.names import Names, clean, flatten
+from es_medical.tracking.resend import close_spool, now, say, tell_abandoned
+from es_medical.tracking.server import import_mlflow, resolve_uri
+from es_medical.tracking.spool import Spool, SpoolBusyError, read_state, spools
+from es_medical.tracking.system import MachineMonitor, environment, git_commit
+from es_medical.tracking.termination import Traceback, status_of
+from es_medical.tracking.upload import Courier, Sender
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from torch import Tensor, nn
+
+
+class Tracker:
+    """Logs one run. Every method returns at once and none raises because of the server.
+
+    As a context manager the run ends FINISHED, FAILED (exception) or KILLED (Ctrl-C, SIGTERM under
+    `terminate_on_sigterm`).
+
+    Args:
+        uri: Tracking server; None takes `MLFLOW_TRACKING_URI`, else `sqlite:///mlflow.db`.
+        experiment: Name of the experiment; made if absent, its artifacts beside a SQLite file.
+        run_name: Name of a new run.
+        spool_dir: Folder for what is not sent yet; each run has its own folder inside it.
+        run_id: The `resume_id` (or the MLflow run id) of an earlier session, to go on with its run.
+        system_interval: Seconds between two readings of the machine's load; None for none.
+
+    Raises:
+        ValueError: The URI is a file store.
+        OSError: `spool_dir` cannot be written.
+    """
+
+    def __init__(
+        self,
+        uri: str | None,
+        experiment: str,
+        run_name: str,
+        spool_dir: Path,
+        run_id: str | None = None,
+        system_interval: float | None = 10.0,
+    ) -> None:
+        self.uri = resolve_uri(uri)
+        self._experiment, self._run_name, self._resume, self._epoch = experiment, run_name, run_id, 0
+        self._spool = _open_spool(Path(spool_dir), run_id)
+        self._courier = Courier(Sender(self._spool, self.uri, say), say, self._log_machine)
+        self._machine = MachineMonitor(system_interval) if system_interval is not None else None
+        self._metric_names, self._param_names = Names(), Names()
+        self._nonfinite: dict[str, int] = {}
+        self._finished = self._warned = False
+
+    @property
+    def run_id(self) -> str | None:
+        """MLflow's id of the run; None until the server has given one."""
+        return self._spool.state.run_id
+
+    @property
+    def resume_id(self) -> str:
+        """What a checkpoint keeps: `Tracker(run_id=...)` goes on with this run, even if it is not sent yet."""
+        return self.run_id or self._spool.state.key
+
+    def start(self, params: Mapping[str, Any], config_text: str, tags: Mapping[str, str], epoch: int = 0) -> None:
+        """Begin, or go on with, the run.
+
+        Args:
+            params: Configuration, nested or flat; logged flattened.
+            config_text: The whole resolved configuration, stored as `config.yaml` (`config.epochN.yaml` on resuming).
+            tags: Tags of the run; the git commit is added.
+            epoch: The epoch from which training goes on.
+        """
+        import_mlflow()
+        self._epoch = epoch
+        self._put("start", experiment=self._experiment, run_name=self._run_name, resume=self._resume)
+        commit = git_commit()
+        source = {"mlflow.source.name": Path(sys.argv[0]).name, "mlflow.source.type": "LOCAL"}
+        self.set_tags(source | ({"mlflow.source.git.commit": commit, "git_commit": commit} if commit else {}))
+        self.set_tags(tags)
+        self.log_params(params, epoch)
+        suffix = f".epoch{epoch}" if self._resume else ""
+        self.log_text(config_text, f"config{suffix}.yaml")
+        self.log_dict(environment(), f"environment{suffix}.json")
+        self._courier.start()
+        with suppress(OSError, TypeError, ValueError):  # one that vanishes right now, or cannot be read
+            tell_abandoned(self._spool.folder.parent, self._spool.folder, self.uri)
+
+    def log_params(self, params: Mapping[str, Any], epoch: int = 0) -> None:
+        """Flattened parameters; one that the run has already with another value is added as `name.epochN`."""
+        values = {self._param_names(name): text for name, text in flatten(params).items()}
+        self._put("params", values=values, epoch=epoch)
+
+    def set_tags(self, tags: Mapping[str, str]) -> None:
+        """Tags of the run; the last value of a name stands."""
+        self._put("tags", values={clean(name): str(value) for name, value in tags.items()})
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
+        """Numbers at a step (epoch or iteration). NaN and infinity are left out and noted in `nonfinite/<name>`."""
+        values = {self._metric_names(name): float(value) for name, value in metrics.items()}
+        finite = {name: value for name, value in values.items() if math.isfinite(value)}
+        if finite:
+            self._put("metrics", values=finite, step=int(step))
+        for name in values.keys() - finite.keys():
+            self._note_nonfinite(name, values[name], step)
+
+    def log_image(self, key: str, image: npt.NDArray[np.uint8], step: int) -> None:
+        """An image that steps through training in MLflow's image view.
+
+        Args:
+            key: Name of the series, for example `recon/case0`.
+            image: uint8, (H, W), (H, W, 3) or (H, W, 4); see `pictures.picture`.
+            step: Usually the epoch.
+
+        Raises:
+            ValueError: Not a uint8 image of such a shape: MLflow would stretch each one differently.
+        """
+        folder = self._spool.new_file("image")
+        write_image(folder, image, clean(key), int(step), now())
+        self._put("image", file=self._spool.relative(folder))
+
+    def log_text(self, text: str, artifact_file: str) -> None:
+        """A text file, for example `notes/readme.md`."""
+        self._write(artifact_file, lambda path: path.write_text(text, encoding="utf-8"))
+
+    def log_dict(self, content: Mapping[str, Any], artifact_file: str) -> None:
+        """A JSON file."""
+        self.log_text(json.dumps(content, indent=2, default=str), artifact_file)
+
+    def log_figure(self, figure: "Figure", artifact_file: str) -> None:
+        """A matplotlib figure, in the format that the file name says."""
+        self._write(artifact_file, figure.savefig)
+
+    def log_artifact(self, path: Path, artifact_folder: str = "") -> None:
+        """A copy of a file or folder as it is now."""
+        copied = copy_artifact(path, self._spool.new_file(path.name))
+        self._put("artifact", file=self._spool.relative(copied), folder=clean(artifact_folder) if artifact_folder else "")
+
+    def log_table(self, table: Mapping[str, Sequence[Any]], artifact_file: str) -> None:
+        """Columns of equal length as a JSON table that MLflow's run page shows and `load_table` reads."""
+        rows = list(zip(*table.values(), strict=True))
+        text = json.dumps({"columns": list(table), "data": rows}, default=_plain)
+        self._write(artifact_file, lambda path: path.write_text(text, encoding="utf-8"), kind="table")
+
+    def log_arrays(self, arrays: Mapping[str, npt.NDArray[Any]], artifact_file: str) -> None:
+        """Named arrays in one compressed file of numpy, `name.npz`."""
+
+        def write(path: Path) -> None:
+            with path.open("wb") as file:
+                np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # numpy's own keyword is no name of ours
+
+        self._write(artifact_file, write)
+
+    def log_dataset(self, path: Path, name: str, context: str, digest: str, n: int) -> None:
+        """Lineage: which file was used.
+
+        Args:
+            path: The file.
+            name: Name of the data set.
+            context: `train`, `val` or `test`.
+            digest: SHA-256 of the file; MLflow shows 36 digits, all stand in the profile.
+            n: Number of slices.
+        """
+        self._put("dataset", path=str(path), name=name, context=context, digest=digest, n=n)
+
+    def log_model(self, module: "nn.Module", example_input: "Tensor", name: str = "model", step: int = 0) -> None:
+        """A trained network with its signature, for any batch and image size, as an MLflow model.
+
+        Args:
+            module: Called with one tensor; left as it is.
+            example_input: (B, C, H, W); only its type and number of channels are kept.
+            name: Name of the model.
+            step: The epoch that it comes from.
+        """
+        folder = self._spool.new_file("model")
+        try:
+            save_model(module, example_input, folder)
+        except Exception as error:  # an unpicklable network at the end of days of training
+            say(f"the model {name!r} is not logged: {error}")
+            self.set_tags({f"model_error/{name}": str(error)})
+            return
+        file = self._spool.relative(folder)
+        self._put("model", file=file, name=name, step=int(step), id=f"{self._spool.state.key}-{folder.parent.name}")
+
+    def finish(self, status: str = "FINISHED") -> None:
+        """End the run as FINISHED, FAILED or KILLED; what a dead server could not take stays in the spool.
+
+        A second call does nothing.
+        """
+        if self._finished:
+            return
+        if self._courier.ident is not None:  # started
+            self._put("finish", status=status)
+            self._courier.finish()
+        self._finished = True
+        close_spool(self._spool, self.uri)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Traceback) -> None:
+        self.finish(status_of(error))
+
+    def _put(self, kind: str, **fields: Any) -> None:  # noqa: ANN401 - any JSON value
+        if self._finished:
+            self._warn(f"the run is finished; a {kind} entry is left out")
+            return
+        try:
+            self._spool.append({"kind": kind, "time": now()} | fields)
+        except OSError as error:
+            self._warn(f"the log cannot be kept in {self._spool.folder}: {error}; training goes on without")
+
+    def _write(self, artifact_file: str, write: Callable[[Path], Any], kind: str = "artifact") -> None:
+        target = PurePosixPath(clean(artifact_file))
+        path = self._spool.new_file(target.name)
+        write(path)
+        folder = "" if str(target.parent) == "." else str(target.parent)
+        self._put(kind, file=self._spool.relative(path), folder=folder)
+
+    def _note_nonfinite(self, name: str, value: float, step: int) -> None:
+        count = self._nonfinite[name] = self._nonfinite.get(name, 0) + 1
+        suffix = f".epoch{self._epoch}" if self._resume else ""
+        self.set_tags({f"nonfinite/{name}{suffix}": f"{count} left out, the last one {value} at step {step}"})
+
+    def _log_machine(self) -> None:
+        reading = self._machine.read() if self._machine is not None else None
+        if reading is not None and not self._finished:
+            self.log_metrics(reading[0], reading[1])
+
+    def _warn(self, message: str) -> None:
+        if not self._warned:
+            say(message)
+        self._warned = True
+
+
+def _open_spool(folder: Path, run_id: str | None) -> Spool:
+    """The unsent spool of the run to go on with, or a new one."""
+    for path in spools(folder) if run_id is not None else []:
+        state = read_state(path)
+        if state is not None and run_id in (state.key, state.run_id):
+            with suppress(SpoolBusyError):
+                return Spool(path)
+    return Spool(folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}")
+
+
+def _plain(value: Any) -> object:  # noqa: ANN401 - numpy scalars, paths
+    return value.item() if hasattr(value, "item") else str(value)
+
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from torch import Tensor, nn
+
+
+class NullTracker(Tracker):
+    """Takes every call of `Tracker` and does nothing: no file, no server, no thread. Its methods are documented there."""
+
+    def __init__(self) -> None:
+        self.uri = ""
+
+    @property
+    def run_id(self) -> str | None:  # noqa: D102
+        return None
+
+    @property
+    def resume_id(self) -> str:  # noqa: D102
+        return ""
+
+    def start(self, params: Mapping[str, Any], config_text: str, tags: Mapping[str, str], epoch: int = 0) -> None: ...  # noqa: D102
+
+    def log_params(self, params: Mapping[str, Any], epoch: int = 0) -> None: ...  # noqa: D102
+
+    def log_arrays(self, arrays: Mapping[str, npt.NDArray[Any]], artifact_file: str) -> None: ...  # noqa: D102
+
+    def set_tags(self, tags: Mapping[str, str]) -> None: ...  # noqa: D102
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int) -> None: ...  # noqa: D102
+
+    def log_image(self, key: str, image: npt.NDArray[np.uint8], step: int) -> None: ...  # noqa: D102
+
+    def log_text(self, text: str, artifact_file: str) -> None: ...  # noqa: D102
+
+    def log_dict(self, content: Mapping[str, Any], artifact_file: str) -> None: ...  # noqa: D102
+
+    def log_figure(self, figure: "Figure", artifact_file: str) -> None: ...  # noqa: D102
+
+    def log_artifact(self, path: Path, artifact_folder: str = "") -> None: ...  # noqa: D102
+
+    def log_table(self, table: Mapping[str, Sequence[Any]], artifact_file: str) -> None: ...  # noqa: D102
+
+    def log_dataset(self, path: Path, name: str, context: str, digest: str, n: int) -> None: ...  # noqa: D102
+
+    def log_model(self, module: "nn.Module", example_input: "Tensor", name: str = "model", step: int = 0) -> None: ...  # noqa: D102
+
+    def finish(self, status: str = "FINISHED") -> None: ...  # noqa: D102

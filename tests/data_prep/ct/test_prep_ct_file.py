@@ -1,0 +1,395 @@
+"""Inference on CT series: sinograms simulated as those of the training; HDF5, NIfTI and DICOM in Hounsfield units out."""
+
+import gzip
+import json
+from pathlib import Path
+
+import h5py
+import nibabel as nib
+import numpy as np
+import pydicom
+import pytest
+from ct_archives import ct, disc, uid, write, write_patients
+from tiny import causes, database, execute, names, workflow, write_sinograms, write_slices
+
+from data_prep.inference import ct_file, raise_failures
+from data_prep.run.manifest import PrepError
+from es_medical.data import read_header
+
+BUNDLE = "lidc_ct"
+SIZE, VIEWS, SIGMA = 16, 12, 0.002
+OPEN = ("views", "sigma")
+
+
+def textured(z):
+    """A disc of tissue with an insert that moves from slice to slice: 32 x 32 pixels of 1 mm, in HU."""
+    hu = disc((32, 32), inside=40.0)
+    row = 8 + 4 * round(z / 2.5)
+    hu[row : row + 4, 12:16] = 600.0
+    return hu
+
+
+def series(folder, n=3, patient="SECRETNAME", change=None, **how):
+    """Slices of one textured series in a folder, told by name and content; returns the folder."""
+    for i in range(n):
+        data = ct(textured(2.5 * i), z=2.5 * i, patient=patient, **how)
+        data.FrameOfReferenceUID = uid("frame", patient)
+        if change:
+            change(data, i)
+        write(data, folder / f"{i:03d}.dcm")
+    return folder
+
+
+def expected(n=3):
+    """What the stored images are: averages over 2 x 2 pixels, (n, 16, 16) in HU."""
+    return np.stack([textured(2.5 * i).reshape(SIZE, 2, SIZE, 2).mean((1, 3)) for i in range(n)])
+
+
+@pytest.fixture
+def weights(tmp_path, prep):
+    """Weights of a tiny network for a file that `data_prep lidc` made; nothing is trained: what is kept says the same."""
+
+    def make(*options):
+        write_patients(tmp_path / "raw", 3, 1)
+        out, knobs = tmp_path / "train.h5", ("--size", SIZE, "--views", VIEWS, "--sigma", SIGMA, "--seed", 3)
+        result = prep("lidc", tmp_path / "raw", out, *knobs, *options)
+        assert result.exit_code == 0, result.output
+        save_weights(tmp_path, out)
+        return out
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def workflow_uri(tmp_path_factory):
+    return database(tmp_path_factory.getbasetemp())
+
+
+def save_weights(folder, source, bundle=BUNDLE):
+    """Keep the first weights of a training that is not run."""
+    knobs = {"views": None, "sigma": None} if bundle == BUNDLE else {}
+    one = workflow(["train.yaml"], folder, source, "sqlite:///none.db", bundle, **knobs)
+    one.initialize()
+    one.parser.get_parsed_content("checkpoints").save_best(1.0, 1)
+
+
+def reconstruct(tmp_path, source, **knobs):
+    """`python -m monai.bundle run --config_file configs/inference.json --data_file SOURCE`, in this process; the folder."""
+    execute(workflow(["inference.json"], tmp_path, source, "", BUNDLE, without=OPEN, **knobs))
+    return tmp_path / "eval"
+
+
+def prepare(tmp_path, source):
+    return ct_file(str(source), str(tmp_path / "out"), str(tmp_path / "models"))
+
+
+def reconstructions(out):
+    with h5py.File(out / "reconstructions.h5") as file:
+        return {name: file[name][()] for name in file}
+
+
+def volume_of(columns):
+    (name,) = {one.decode() for one in columns["volume"]}
+    return name
+
+
+def nifti(path):
+    """(slices, H, W)."""
+    return nib.load(path).get_fdata().transpose(2, 1, 0)
+
+
+def dicom_series(folder):
+    return [pydicom.dcmread(path) for path in sorted(folder.iterdir())]
+
+
+def hounsfield(image):
+    return image.pixel_array * float(image.RescaleSlope) + float(image.RescaleIntercept)
+
+
+def assert_nothing_identifies(out, *words):
+    """In no name and in no byte of any file."""
+    words = ["SECRETNAME", "Nobody", *(str(word) for word in words)]
+    for path in (one for one in out.rglob("*") if one.is_file()):
+        content = path.read_bytes()
+        content = gzip.decompress(content) if path.suffix == ".gz" else content
+        found = [word for word in words if word.encode() in content or word in str(path.relative_to(out))]
+        assert found == [], path
+
+
+# --- one series
+
+
+def test_series_is_simulated_by_the_scanner_of_the_training(tmp_path, weights):
+    """All slices with its knobs, and every pixel's value told in HU."""
+    train = weights()
+    made = prepare(tmp_path, series(tmp_path / "in"))
+    header, used = read_header(made), read_header(train)
+    assert (header.n, header.size, header.modality, header.splits) == (3, (SIZE, SIZE), "CT", {"train": 3})
+    assert (header.operator, header.sigma, header.seed) == (used.operator, used.sigma, used.seed)
+    assert header.mask.equal(used.mask)
+    with h5py.File(made) as file:
+        assert file["slice"][()].tolist() == [0, 1, 2]
+        scale, offset = file["scale"][()].T[:, :, None, None]
+        hu = file["image"][()][:, 0] * scale + offset
+    np.testing.assert_allclose(hu, expected(), atol=0.01)
+
+
+def test_sinograms_are_those_that_the_command_makes(tmp_path, weights, prep):
+    weights()
+    source = series(tmp_path / "in")
+    made, other = prepare(tmp_path, source), tmp_path / "b.h5"
+    knobs = ("--size", SIZE, "--views", VIEWS, "--sigma", SIGMA, "--seed", 3, "--slices", "all", "--train", 1, "--test", 0)
+    result = prep("lidc", source, other, *knobs)
+    assert result.exit_code == 0, result.output
+    with h5py.File(made) as one, h5py.File(other) as two:
+        for name in ("measurement", "image", "scale", "position", "spacing"):
+            np.testing.assert_array_equal(one[name][()], two[name][()], err_msg=name)
+
+
+def test_trained_network_reconstructs_a_series(tmp_path, prep, workflow_uri):
+    """From files to a training without ground truth to images of a patient that it did not see."""
+    for k in range(3):
+        series(tmp_path / "raw" / str(k), patient=f"p{k}")
+    knobs = ("--size", SIZE, "--views", VIEWS, "--sigma", SIGMA, "--slices", "all", "--without-image")
+    assert prep("lidc", tmp_path / "raw", tmp_path / "train.h5", *knobs).exit_code == 0
+    options = {"views": VIEWS, "sigma": SIGMA, "epochs": 20, "val_interval": 20}
+    execute(workflow(["train.yaml"], tmp_path, tmp_path / "train.h5", workflow_uri, BUNDLE, **options))
+    columns = reconstructions(reconstruct(tmp_path, series(tmp_path / "in"), dicom=False))
+    assert columns["reconstruction"].shape == columns["spread"].shape == (3, 1, SIZE, SIZE)
+    truth = (expected() + 1000) / 2000
+    errors = np.square(columns["reconstruction"][:, 0] - truth).sum((1, 2))
+    assert (errors < 0.1 * np.square(truth).sum((1, 2))).all()
+    others = np.square(columns["reconstruction"][:, 0] - np.roll(truth, 1, 0)).sum((1, 2))
+    assert (errors < others).all()  # each is its own slice
+
+
+def test_nifti_and_dicom_hold_hounsfield_units_at_the_place_of_the_series(tmp_path, weights):
+    weights()
+    out = reconstruct(tmp_path, series(tmp_path / "in"))
+    columns = reconstructions(out)
+    name = volume_of(columns)
+    hu = columns["reconstruction"][:, 0] * 2000 - 1000
+    np.testing.assert_allclose(nifti(out / f"{name}_reconstruction.nii.gz"), hu, atol=1e-3)
+    np.testing.assert_allclose(nifti(out / f"{name}_spread.nii.gz"), columns["spread"][:, 0] * 2000, atol=1e-3)
+    images = dicom_series(out / "dicom" / name / "reconstruction")
+    assert {one.SOPClassUID.name for one in images} == {"CT Image Storage"}
+    assert [one.InstanceNumber for one in images] == [1, 2, 3]
+    assert len({one.SeriesInstanceUID for one in images}) == 1
+    for one, values, z in zip(images, hu, (0, 2.5, 5), strict=True):
+        np.testing.assert_allclose(hounsfield(one), values, atol=0.5 * float(one.RescaleSlope) + 1e-3)
+        assert (list(one.ImagePositionPatient), list(one.PixelSpacing)) == ([0.5, 0.5, z], [2, 2])
+        assert one.ImageType[0] == "DERIVED"
+    affine = nib.load(out / f"{name}_reconstruction.nii.gz").affine
+    np.testing.assert_allclose(affine @ (0, 0, 1, 1), (-0.5, -0.5, 2.5, 1), atol=1e-5)
+    (spread,) = dicom_series(out / "dicom" / name / "spread")
+    assert (spread.SOPClassUID.name, int(spread.NumberOfFrames)) == ("Parametric Map Storage", 3)
+
+
+def test_nothing_of_the_input_identifies_the_output(tmp_path, weights):
+    weights()
+    out = reconstruct(tmp_path, series(tmp_path / "SECRETNAME"))
+    files = [path for path in out.rglob("*") if path.is_file()]
+    assert len(files) == 2 + 1 + 2 + 4  # slices, manifest; HDF5; NIfTI; DICOM
+    own = pydicom.dcmread(tmp_path / "SECRETNAME" / "000.dcm")
+    assert_nothing_identifies(out, own.StudyInstanceUID, own.SeriesInstanceUID, own.SOPInstanceUID)
+
+
+def test_source_dicom_gives_study_patient_and_place(tmp_path, weights):
+    """The same folder as input and as source, as a user types it."""
+    weights()
+    source = series(tmp_path / "in")
+    out = reconstruct(tmp_path, source, source_dicom=str(source))
+    name = volume_of(reconstructions(out))
+    originals = dicom_series(source)
+    images = dicom_series(out / "dicom" / name / "reconstruction")
+    for one, original in zip(images, originals, strict=True):
+        assert (one.StudyInstanceUID, one.PatientID) == (uid("study", "SECRETNAME"), "SECRETNAME")
+        assert one.SeriesInstanceUID != original.SeriesInstanceUID
+        assert one.SourceImageSequence[0].ReferencedSOPInstanceUID == original.SOPInstanceUID
+        assert list(one.ImagePositionPatient) == [0.5, 0.5, original.ImagePositionPatient[2]]
+    (spread,) = dicom_series(out / "dicom" / name / "spread")
+    assert spread.StudyInstanceUID == originals[0].StudyInstanceUID
+
+
+def test_one_file_is_a_series_of_one_slice(tmp_path, weights):
+    weights()
+    file = series(tmp_path / "in") / "001.dcm"
+    columns = reconstructions(reconstruct(tmp_path, file, dicom=False))
+    assert columns["slice"].tolist() == [0]
+    np.testing.assert_allclose(columns["position"], [[0.5, 0.5, 2.5]])
+
+
+def test_each_of_two_series_of_a_patient_is_a_volume(tmp_path, weights):
+    weights()
+    series(tmp_path / "in" / "a", 3, series="a")
+    series(tmp_path / "in" / "b", 2, series="b")
+    out = reconstruct(tmp_path, tmp_path / "in")
+    columns = reconstructions(out)
+    assert len(set(columns["subject"])) == 1
+    volumes = {one.decode() for one in columns["volume"]}
+    assert names(out / "dicom") == volumes
+    assert sorted(nifti(out / f"{name}_reconstruction.nii.gz").shape[0] for name in volumes) == [2, 3]
+
+
+def test_second_run_prepares_nothing(tmp_path, weights):
+    weights()
+    source, times = series(tmp_path / "in"), []
+    for _ in range(2):
+        made = Path(prepare(tmp_path, source))
+        times.append(made.stat().st_mtime_ns)
+    assert times[0] == times[1]
+
+
+def test_slice_file_is_taken_as_it_is(tmp_path, weights):
+    train = weights()
+    assert prepare(tmp_path, train) == str(train)
+    assert not (tmp_path / "out").exists()
+    raise_failures(str(train), str(train))
+
+
+def test_training_without_ground_truth_says_enough(tmp_path, weights):
+    weights("--without-image")
+    columns = reconstructions(reconstruct(tmp_path, series(tmp_path / "in"), dicom=False))
+    assert columns["reconstruction"].shape == (3, 1, SIZE, SIZE)
+
+
+def test_intercept_of_the_training_is_that_of_a_series_that_has_none(tmp_path, prep, weights):
+    """Files without rescale, of one scanner, for the training and for the inference."""
+    write_patients(tmp_path / "raw", 3, 1, change=lambda data, i: without_rescale(data))
+    weights("--intercept", -1024)
+    made = prepare(tmp_path, series(tmp_path / "in", change=lambda data, i: without_rescale(data)))
+    with h5py.File(made) as file:
+        np.testing.assert_allclose(file["image"][()][:, 0] * 2000 - 1000, expected(), atol=0.01)
+
+
+def without_rescale(data):
+    del data.RescaleSlope, data.RescaleIntercept
+
+
+# --- several series, and what goes wrong
+
+
+def test_broken_series_does_not_stop_the_others(tmp_path, weights):
+    weights()
+    for k in range(3):
+        series(tmp_path / "in" / f"patient{k}", patient=f"SECRETNAME{k}")
+    for path in (tmp_path / "in" / "patient1").iterdir():
+        path.write_bytes(path.read_bytes()[:-300])
+    with pytest.raises(RuntimeError) as caught:
+        reconstruct(tmp_path, tmp_path / "in")
+    message = causes(caught.value)
+    assert "PrepError: 1 of 3 sources failed and were not reconstructed: " in message
+    assert "1748 bytes, expected 2048" in message
+    assert "SECRETNAME" not in message
+    out = tmp_path / "eval"
+    columns = reconstructions(out)
+    assert len(columns["id"]) == 6
+    volumes = {one.decode() for one in columns["volume"]}
+    assert names(out / "dicom") == volumes
+    assert len(volumes) == 2
+    for name in volumes:
+        assert nifti(out / f"{name}_reconstruction.nii.gz").shape == (3, SIZE, SIZE)
+        assert len(dicom_series(out / "dicom" / name / "reconstruction")) == 3
+    assert_nothing_identifies(out)
+
+
+def test_broken_slice_of_a_series_is_told_and_left_out(tmp_path, weights):
+    weights()
+    path = series(tmp_path / "in", 4) / "001.dcm"
+    path.write_bytes(path.read_bytes()[:-300])
+    with pytest.raises(RuntimeError) as caught:
+        reconstruct(tmp_path, tmp_path / "in")
+    assert "PrepError: 1 of 2 sources failed" in causes(caught.value)  # the series and its slice
+    columns = reconstructions(tmp_path / "eval")
+    np.testing.assert_allclose(columns["position"][:, 2], [0, 5, 7.5])
+
+
+def test_failures_are_told_again_when_nothing_is_prepared_anew(tmp_path, weights):
+    weights()
+    series(tmp_path / "in" / "a")
+    for path in series(tmp_path / "in" / "b", patient="other").iterdir():
+        path.write_bytes(path.read_bytes()[:-300])
+    for _ in range(2):
+        made = prepare(tmp_path, tmp_path / "in")
+        with pytest.raises(PrepError, match=r"1 of 2 sources failed and were not reconstructed: .*expected 2048"):
+            raise_failures(made, str(tmp_path / "in"))
+
+
+def test_other_files_beside_the_series_are_no_failures(tmp_path, weights):
+    weights()
+    series(tmp_path / "in")
+    (tmp_path / "in" / "LICENSE").write_text("text")
+    scout = ct(disc((80, 64)), z=9, patient="SECRETNAME")
+    scout.ImageType = ["ORIGINAL", "PRIMARY", "LOCALIZER"]
+    write(scout, tmp_path / "in" / "scout")
+    raise_failures(prepare(tmp_path, tmp_path / "in"), str(tmp_path / "in"))
+
+
+@pytest.mark.parametrize("content", ["<html>403</html>", None])
+def test_nothing_usable_is_an_error(tmp_path, weights, content):
+    weights()
+    (tmp_path / "in").mkdir()
+    if content:
+        (tmp_path / "in" / "page.dcm").write_text(content)
+    with pytest.raises(RuntimeError) as caught:
+        reconstruct(tmp_path, tmp_path / "in")
+    assert str(tmp_path / "in") in causes(caught.value)
+    assert "PrepError" in causes(caught.value)
+    assert not (tmp_path / "eval" / "reconstructions.h5").exists()
+
+
+def test_missing_input_names_the_knob(tmp_path, weights):
+    weights()
+    with pytest.raises(FileNotFoundError, match="--data_file"):
+        prepare(tmp_path, tmp_path / "absent")
+
+
+@pytest.mark.parametrize("inside", ["", "eval"])
+def test_output_among_the_series_is_refused(tmp_path, weights, inside):
+    """The next run would reconstruct the reconstructions."""
+    weights()
+    source = series(tmp_path / "in")
+    before = names(source)
+    with pytest.raises(PrepError, match="lies in .*: the next run would take its images"):
+        ct_file(str(source), str(source / inside), str(tmp_path / "models"))
+    assert names(source) == before
+
+
+# --- weights that know no preparation
+
+
+def test_no_weights_says_what_to_do(tmp_path):
+    with pytest.raises(FileNotFoundError, match="train first, or set ckpt_dir"):
+        prepare(tmp_path, series(tmp_path / "in"))
+
+
+def test_weights_of_mr_data_are_refused(tmp_path, make_volume, prep):
+    make_volume(tmp_path / "raw" / "a.h5")
+    options = ("--acceleration", 2, "--center-fraction", 0.25, "--sigma", 0.01, "--train", 1, "--test", 0, "--val", 0)
+    result = prep("fastmri", tmp_path / "raw", tmp_path / "train.h5", *options)
+    assert result.exit_code == 0, result.output
+    save_weights(tmp_path, tmp_path / "train.h5", "fastmri_synthetic")
+    with pytest.raises(RuntimeError) as caught:
+        reconstruct(tmp_path, series(tmp_path / "in"))
+    assert "the weights were not trained on CT data of `data_prep` (made by: fastmri)" in causes(caught.value)
+    assert not (tmp_path / "eval").exists()
+
+
+@pytest.mark.parametrize(("make", "bundle"), [(write_slices, "fastmri_synthetic"), (write_sinograms, BUNDLE)])
+def test_weights_of_a_file_of_unknown_making_are_refused(tmp_path, make, bundle):
+    save_weights(tmp_path, make(tmp_path / "train.h5"), bundle)
+    with pytest.raises(PrepError, match=r"not trained on CT data of `data_prep` \(made by: unknown\)"):
+        prepare(tmp_path, series(tmp_path / "in"))
+
+
+def test_weights_of_the_demo_are_of_ct(tmp_path, prep, monkeypatch):
+    from data_prep.demo import chest as demo_ct
+
+    monkeypatch.setattr(demo_ct, "PATIENTS", 4)
+    monkeypatch.setattr(demo_ct, "SLICES", 1)
+    result = prep("demo", "ct", tmp_path / "demo.h5", "--size", SIZE, "--views", VIEWS, "--source", "phantom")
+    assert result.exit_code == 0, result.output
+    save_weights(tmp_path, tmp_path / "demo.h5")
+    made = prepare(tmp_path, series(tmp_path / "in"))
+    assert read_header(made).operator == read_header(tmp_path / "demo.h5").operator
+    assert json.loads(Path(made).with_suffix(".manifest.json").read_text())["configuration"]["slices"] == "all"

@@ -1,0 +1,136 @@
+import json
+
+import h5py
+import nibabel as nib
+import numpy as np
+import pytest
+import torch
+
+from data_prep.demo import brain as demo
+from data_prep.run.manifest import PrepError
+from es_medical.data import SliceDataset, file_digest, read_header
+from es_medical.physics import MRI
+
+pytest.importorskip("nilearn", reason="the demo needs the extra `demo`")
+
+
+@pytest.fixture(scope="module")
+def demo_file(tmp_path_factory):
+    from typer.testing import CliRunner
+
+    from data_prep.__main__ import app
+
+    out = tmp_path_factory.mktemp("demo") / "demo.h5"
+    result = CliRunner().invoke(app, ["demo", "mri", str(out), "--size", "32"])
+    assert result.exit_code == 0, result.output
+    return out
+
+
+def test_splits_are_blocks_of_slices_with_gaps_and_enough_to_train_on(demo_file):
+    header = read_header(demo_file)
+    assert header.size == (32, 32)
+    assert header.splits["train"] >= 100
+    assert header.splits["val"] >= 10
+    assert header.splits["test"] >= 20
+    with h5py.File(demo_file) as file:
+        index, split, subject = file["slice"][:], file["split"].asstr()[:], file["subject"].asstr()[:]
+    changes = np.flatnonzero(split[1:] != split[:-1])
+    assert (np.diff(index)[changes] == 3).all()  # two slices left out
+    assert len(set(subject)) == len(changes) + 1
+    assert all(len(set(split[subject == s])) == 1 for s in set(subject))
+
+
+def test_measurements_are_the_operators_with_the_stated_noise(demo_file):
+    header = read_header(demo_file)
+    physics = MRI(header.mask, header.size)
+    assert int(header.mask.sum()) == 8
+    noise = torch.stack([i["measurement"] - physics.A(i["image"][None])[0] for i in SliceDataset(demo_file)])
+    assert (noise[..., ~header.mask] == 0).all()
+    assert float(noise[..., header.mask].std()) == pytest.approx(0.005, rel=0.05)
+
+
+def test_images_are_in_0_1_upright_and_invertible(demo_file):
+    dataset = SliceDataset(demo_file)
+    images = torch.stack([item["image"] for item in dataset])
+    assert (images[:, 1] == 0).all()
+    assert (images[:, 0].amin((1, 2)) == 0).all()
+    assert (images[:, 0].amax((1, 2)) == 1).all()
+    with h5py.File(demo_file) as file:
+        scale, offset = file["scale"][:].T
+        raw = file["image"][:, 0] * scale[:, None, None] + offset[:, None, None]
+        maximum = file["data_range"][:] * scale + offset
+    assert np.allclose(maximum, maximum[0])  # of the volume, in each slice's units
+    assert raw.max() <= maximum[0] * (1 + 1e-6) < 256
+    middle = raw[len(raw) // 2] > 20
+    rows, columns = np.flatnonzero(middle.any(1)), np.flatnonzero(middle.any(0))
+    assert np.ptp(rows) > np.ptp(columns)  # a head is longer from front to back than it is wide
+
+
+def test_second_run_does_nothing_and_a_changed_knob_makes_new_measurements(demo_file, prep):
+    stamp, digest = demo_file.stat().st_mtime_ns, file_digest(demo_file)
+    assert "up to date" in prep("demo", "mri", demo_file, "--size", 32).stdout
+    assert demo_file.stat().st_mtime_ns == stamp
+    assert "acceleration 4.0 -> 2.0" in prep("demo", "mri", demo_file, "--size", 32, "--acceleration", 2).stdout
+    assert file_digest(demo_file) != digest
+    prep("demo", "mri", demo_file, "--size", 32)
+    assert file_digest(demo_file) == digest
+
+
+def test_without_image_and_a_folder_as_output(tmp_path, prep):
+    result = prep("demo", "mri", tmp_path, "--size", 16, "--without-image", "--center-fraction", 0.1)
+    assert result.exit_code == 0
+    assert "ground truth not stored" in result.stdout
+    assert not read_header(tmp_path / "demo_mri.h5").has_image
+    manifest = json.loads((tmp_path / "demo_mri.manifest.json").read_text())
+    assert manifest["digest"] == read_header(tmp_path / "demo_mri.h5").digest
+    assert "icbm" not in json.dumps(manifest)
+
+
+def test_missing_nilearn_names_the_extra(tmp_path, prep, monkeypatch):
+    monkeypatch.setattr(demo.util, "find_spec", lambda name: None)
+    result = prep("demo", "mri", tmp_path / "demo.h5")
+    assert result.exit_code == 1
+    assert "pip install 'es_medical[demo]'" in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("val", "test", "gap"), [(10, 20, 2), (0, 1, 0), (3, 0, 5), (0, 0, 3), (1, 2, 0)])
+def test_blocks_do_not_touch(val, test, gap):
+    layout = demo.blocks(134, val, test, gap)
+    sizes = {name: sum(len(r) for n, r in layout if n == name) for name in ("train", "val", "test")}
+    assert sizes["val"] == val
+    assert sizes["test"] == test
+    assert sizes["train"] == 134 - val - test - 2 * gap * sum(n != "train" for n, _ in layout)
+    assert all(b.start - a.stop == gap for (_, a), (_, b) in zip(layout, layout[1:], strict=False))
+    assert (layout[0][1].start, layout[-1][1].stop) == (0, 134)
+
+
+def test_blocks_that_leave_nothing_to_train_on_are_refused():
+    with pytest.raises(PrepError, match="10 slices leave none to train on: val 4, test 6, gap 0"):
+        demo.blocks(10, 4, 6, 0)
+
+
+def test_a_marked_voxel_of_the_template_stands_where_it_stood(tmp_path):
+    """Every slice knows its place: a block at the left front, through crop and resize, in an oblique template."""
+    volume = np.full((20, 24, 6), 0.2, np.float32)
+    volume[2:6, 16:20, :] = 1.0  # x small: left, y large: front
+    turn = np.array([[np.cos(0.3), -np.sin(0.3), 0], [np.sin(0.3), np.cos(0.3), 0], [0, 0, 1]])
+    affine = np.eye(4)
+    affine[:3, :3], affine[:3, 3] = turn * 1.5, (5, -7, 11)
+    nib.save(nib.Nifti1Image(volume, affine), tmp_path / "template.nii.gz")
+    slices, planes = demo.axial_slices(tmp_path / "template.nii.gz", 12)
+    for z, (image, plane) in enumerate(zip(slices, planes, strict=True)):
+        row, column = np.argwhere(image > 0.6 * image.max()).mean(0)
+        found = plane.world(row, column) * [-1, -1, 1]  # LPS to RAS
+        np.testing.assert_allclose(found, (affine @ [3.5, 17.5, z, 1])[:3], atol=1e-4)
+        assert plane.spacing == pytest.approx((3, 3))
+
+
+def test_demo_file_holds_the_places(tmp_path, prep):
+    assert prep("demo", "mri", tmp_path / "demo.h5", "--size", 16, "--center-fraction", 0.1).exit_code == 0
+    with h5py.File(tmp_path / "demo.h5") as file:
+        position, orientation = file["position"][()], file["orientation"][()]
+        assert (file["slice_spacing"][()] == 1).all()
+    np.testing.assert_allclose(orientation, [[-1, 0, 0, 0, 1, 0]] * len(position), atol=1e-6)
+    assert np.isfinite(position).all()
+    assert (np.diff(position[:5, 2]) == 1).all()

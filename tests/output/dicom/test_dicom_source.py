@@ -1,0 +1,248 @@
+"""A source series: found by content, refused with names where it is none, matched with the pixel grid of a volume."""
+
+import shutil
+
+import numpy as np
+import pydicom
+import pytest
+from dicom_parts import OBLIQUE, random_volume, scanned, source_plane, validator_errors, write_source
+from pydicom.uid import CTImageStorage, MediaStorageDirectoryStorage
+
+from es_medical.data.geometry import Geometry
+from es_medical.output.dicom.source import read_source
+
+NAN = float("nan")
+
+
+@pytest.fixture
+def source(tmp_path):
+    return write_source(tmp_path / "source")
+
+
+def unplaced(n, spacing=(NAN, NAN)):
+    return [Geometry(spacing=spacing)] * n
+
+
+def change(file, **values):
+    one = pydicom.dcmread(file)
+    for name, value in values.items():
+        setattr(one, name, value)
+    one.save_as(file)
+
+
+def test_slices_are_sorted_along_their_normal_whatever_the_names_and_numbers(source):
+    series = read_source(source)
+    assert [one.InstanceNumber for one in series.slices] == [3, 2, 1]
+    for i, plane in enumerate(series.planes):
+        np.testing.assert_allclose(plane.position, source_plane(i).position, atol=1e-6)
+        assert plane.slice_spacing == pytest.approx(4.0, abs=1e-5)
+
+
+def test_one_file_is_a_series_of_one_slice(source):
+    series = read_source(source / "IM2")
+    assert len(series.slices) == 1
+    assert series.size == (12, 10)
+
+
+def test_one_slice_keeps_the_spacing_of_the_volume_where_its_source_states_none(source):
+    """With a source as without one: else a NIfTI volume is 1 mm thick with it, and the slice's thickness without it."""
+    series = read_source(source / "IM2")
+    assert np.isnan(series.planes[0].slice_spacing)
+    assert series.matched([Geometry(slice_spacing=2.5)], (12, 10))[1][0].slice_spacing == 2.5
+    change(source / "IM2", SpacingBetweenSlices=4)
+    stated = read_source(source / "IM2").matched([Geometry(slice_spacing=2.5)], (12, 10))[1]
+    assert stated[0].slice_spacing == 4
+
+
+def test_what_is_no_dicom_is_passed_over_and_a_copy_counts_once(source, caplog):
+    (source / ".DS_Store").write_bytes(b"\0\0\0\1Bud1")
+    (source / "notes.txt").write_text("knee")
+    (source / "empty").touch()
+    (source / "sub").mkdir()
+    shutil.copy(source / "IM1", source / "sub" / "IM1")
+    assert len(read_source(source).slices) == 3
+    assert "1 copies" in caplog.text
+
+
+def test_a_data_set_without_preamble_is_found(source):
+    bare = pydicom.dcmread(source / "IM1")
+    for file in source.iterdir():
+        content = file.read_bytes()
+        length = int.from_bytes(content[140:144], "little")  # of the file meta information
+        file.write_bytes(content[144 + length :])
+    found = {one.SOPInstanceUID for one in read_source(source).slices}
+    assert len(found) == 3
+    assert bare.SOPInstanceUID in found
+
+
+def test_a_directory_file_is_no_slice(source):
+    one = pydicom.dcmread(source / "IM1")
+    one.SOPClassUID = one.file_meta.MediaStorageSOPClassUID = MediaStorageDirectoryStorage
+    one.save_as(source / "DICOMDIR")
+    assert len(read_source(source).slices) == 3
+
+
+def test_another_modality_is_refused_by_name(source):
+    change(source / "IM2", SOPClassUID=CTImageStorage)
+    with pytest.raises(ValueError, match=r"not MR Image Storage: IM2 \(CT Image Storage\)"):
+        read_source(source)
+
+
+def test_several_series_are_refused_by_name(source):
+    change(source / "IM2", SeriesInstanceUID="9.9")
+    with pytest.raises(ValueError, match="2 series, expected one: (IM1, IM3; IM2|IM2; IM1, IM3)"):
+        read_source(source)
+
+
+@pytest.mark.parametrize("name", ["ImagePositionPatient", "PixelSpacing", "StudyInstanceUID", "FrameOfReferenceUID"])
+def test_a_missing_attribute_is_named_with_its_file(source, name):
+    one = pydicom.dcmread(source / "IM3")
+    delattr(one, name)
+    one.save_as(source / "IM3")
+    with pytest.raises(ValueError, match=f"IM3 lacks {name}"):
+        read_source(source)
+
+
+def test_a_file_cut_short_in_its_header_is_not_taken(source):
+    (source / "IM3").write_bytes((source / "IM3").read_bytes()[:700])
+    with pytest.raises(ValueError, match="IM3"):
+        read_source(source)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("PixelSpacing", [0, 1]), ("ImageOrientationPatient", [1, 0, 0, 1, 0, 0]), ("ImagePositionPatient", [1, 2])],
+)
+def test_a_plane_that_is_none_is_named_with_its_file(source, name, value):
+    change(source / "IM2", **{name: value})
+    with pytest.raises(ValueError, match="source DICOM IM2: .*expected"):
+        read_source(source)
+
+
+def test_stacks_that_are_none_are_refused(tmp_path):
+    echoes = write_source(tmp_path / "echoes")
+    change(echoes / "IM2", ImagePositionPatient=pydicom.dcmread(echoes / "IM1").ImagePositionPatient)
+    with pytest.raises(ValueError, match="stand at one position"):
+        read_source(echoes)
+    localizer = write_source(tmp_path / "localizer")
+    change(localizer / "IM2", ImageOrientationPatient=[0, 1, 0, 0, 0, -1])
+    with pytest.raises(ValueError, match="not parallel"):
+        read_source(localizer)
+    sizes = write_source(tmp_path / "sizes")
+    change(sizes / "IM2", Rows=11)
+    with pytest.raises(ValueError, match=r"\(11, 10\), \(12, 10\)"):
+        read_source(sizes)
+
+
+def test_nothing_there_is_an_error_with_the_place(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        read_source(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="no DICOM file at"):
+        read_source(tmp_path)
+
+
+def test_another_number_of_slices_is_refused(source):
+    with pytest.raises(ValueError, match="has 3 slices, the volume 2"):
+        read_source(source).matched(unplaced(2), (12, 10))
+
+
+@pytest.mark.parametrize(("size", "spacing"), [((8, 16), (1.5, 0.75)), ((13, 9), (1.5, 0.75)), ((24, 5), (0.75, 1.5))])
+def test_a_crop_padding_or_finer_grid_keeps_the_place_of_a_pixel(source, size, spacing):
+    series = read_source(source)
+    slices, planes = series.matched(unplaced(3, spacing), size)
+    assert slices == series.slices
+    for i, plane in enumerate(planes):
+        assert plane.spacing == spacing
+        if spacing == (1.5, 0.75):  # about index n//2
+            np.testing.assert_allclose(plane.world(size[0] // 2, size[1] // 2), source_plane(i).world(6, 5), atol=1e-5)
+        else:  # outer corner
+            np.testing.assert_allclose(plane.world(-0.5, -0.5), source_plane(i).world(-0.5, -0.5), atol=1e-5)
+
+
+def test_an_unknown_spacing_of_the_same_size_is_the_grid_of_the_source(source):
+    _, planes = read_source(source).matched(unplaced(3), (12, 10))
+    np.testing.assert_allclose(planes[1].position, source_plane(1).position, atol=1e-6)
+
+
+@pytest.mark.parametrize(("size", "spacing"), [((6, 5), (NAN, NAN)), ((12, 10), (1.0, 1.0)), ((6, 5), (3.0, 3.0))])
+def test_another_field_of_view_is_refused_with_both(source, size, spacing):
+    with pytest.raises(ValueError, match=rf"\(12, 10\) pixels of \(1.5, 0.75\) mm.*\({size[0]}, {size[1]}\) pixels of"):
+        read_source(source).matched(unplaced(3, spacing), size)
+
+
+def test_unknown_positions_are_matched_in_order(source):
+    series = read_source(source)
+    slices, _ = series.matched(unplaced(3), (12, 10))
+    assert slices == series.slices
+
+
+@pytest.mark.parametrize(("numbers", "chosen"), [([0, 2], [0, 2]), ([1, 2], [1, 2]), ([4, 6], [0, 2]), ([3, 4, 5], [0, 1, 2])])
+def test_slices_left_out_of_a_volume_are_left_out_of_the_source(source, numbers, chosen):
+    """Blank slices are not reconstructed; some slices of a scan may be all that the source holds."""
+    series = read_source(source)
+    slices, planes = series.matched(unplaced(len(numbers)), (12, 10), numbers)
+    assert [series.slices.index(one) for one in slices] == chosen
+    np.testing.assert_allclose(planes[-1].position, source_plane(chosen[-1]).position, atol=1e-6)
+
+
+def test_slices_with_a_gap_do_not_fit_a_source_without_one(source):
+    with pytest.raises(ValueError, match="has 3 slices, the volume 4"):
+        read_source(source).matched(unplaced(3), (12, 10), [0, 2, 3])
+
+
+def test_known_positions_choose_the_source_slice(source):
+    series = read_source(source)
+    slices, planes = series.matched([source_plane(i) for i in (2, 0, 1)], (12, 10))
+    assert [series.slices.index(one) for one in slices] == [2, 0, 1]
+    np.testing.assert_allclose(planes[0].position, source_plane(2).position, atol=1e-6)
+
+
+def test_known_positions_that_disagree_are_refused(source):
+    series = read_source(source)
+    with pytest.raises(ValueError, match="no source slice"):
+        series.matched([source_plane(i) for i in (1, 2, 3)], (12, 10))
+    mirrored = [
+        Geometry(tuple(source_plane(i).world(0, 9)), tuple(np.multiply(OBLIQUE, [-1, -1, -1, 1, 1, 1])), (1.5, 0.75), 4.0)
+        for i in range(3)
+    ]
+    with pytest.raises(ValueError, match="no source slice"):
+        series.matched(mirrored, (12, 10))
+
+
+def test_pixels_of_a_real_scan_come_back_at_their_place(tmp_path, shared_data):
+    """The wrist series, its pixels as if they had been reconstructed: A18, G1, G10 on a file of a scanner."""
+    from es_medical.output.dicom.series import Making
+    from es_medical.output.dicom.writer import DicomWriter
+    from es_medical.output.volume import Volume
+
+    pytest.importorskip("highdicom", reason="the extra `dicom` is not installed")
+    folder = shared_data / "mr_magnitude" / "dicom_wrist"
+    if not folder.is_dir():
+        pytest.skip("the wrist series is not here")
+    series = read_source(folder)
+    full = {one.SOPInstanceUID: one for one in map(pydicom.dcmread, folder.iterdir())}
+    pixels = np.stack([full[one.SOPInstanceUID].pixel_array for one in series.slices]).astype(np.float32)
+    half = pixels.reshape(16, 128, 2, 128, 2).mean((2, 4))  # 256 -> 128 over the same field of view
+    spacing = tuple(2 * value for value in series.planes[0].spacing)
+    volume = Volume("wrist", "0", {"reconstruction": half, "spread": half / 9}, np.arange(16), tuple(unplaced(16, spacing)))
+    DicomWriter(tmp_path, Making("es", 8), series).write(volume)
+    files = sorted((tmp_path / "wrist" / "reconstruction").iterdir())
+    for i, image in enumerate(map(pydicom.dcmread, files)):
+        original = full[image.SourceImageSequence[0].ReferencedSOPInstanceUID]
+        assert image.StudyInstanceUID == original.StudyInstanceUID
+        assert image.PatientName == original.PatientName
+        assert list(image.PixelSpacing) == [2 * value for value in original.PixelSpacing]
+        moved = np.subtract(image.ImagePositionPatient, original.ImagePositionPatient)
+        np.testing.assert_allclose(moved, [0.1171875, 0, -0.1171875], atol=1e-6)  # columns along x, rows down z
+        expected = original.pixel_array.reshape(128, 2, 128, 2).mean((1, 3))
+        np.testing.assert_allclose(image.pixel_array * float(image.RescaleSlope), expected, atol=float(image.RescaleSlope))
+        assert image.InstanceNumber == i + 1
+    for file in [*files, tmp_path / "wrist" / "spread" / "0001.dcm"]:
+        assert validator_errors(file) == []
+
+
+def test_the_source_made_here_is_one_that_a_validator_accepts(tmp_path):
+    """Otherwise its faults, not ours, would decide the tests above."""
+    source = write_source(tmp_path)
+    assert all(validator_errors(file) == [] for file in source.iterdir())
+    assert scanned(source_plane(0), 1).Rows == random_volume(1, (12, 10)).size[0]
