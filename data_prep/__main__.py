@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from data_prep import commands_digits, commands_images
-from data_prep.cli import Out, Overwrite, Salt, WithoutImage, Workers, end, told
+from data_prep.cli import Out, Overwrite, Salt, WithoutImage, Workers, end, exit_on_user_error
 from data_prep.run.manifest import MAX_SEED
 
 app = typer.Typer(
@@ -160,7 +160,7 @@ def fastmri(
         slices, acceleration, center_fraction, sigma, seed, train, test, val, size, coils, target, normalise or "slice",
         not without_image, mask_seed, measurements, added_noise, virtual_coils, whiten, native_width,
     )  # fmt: skip
-    with told():
+    with exit_on_user_error():
         options = options if mask_from is None else options.with_mask_of(mask_from)
         options.check(normalise)
         path = output_path(out, "fastmri.h5")
@@ -229,7 +229,7 @@ def lidc(
     from data_prep.run.manifest import default_salt, output_path
     from data_prep.run.workers import default_workers, worker_pool
 
-    with told():
+    with exit_on_user_error():
         options = command.Options(
             slices, series, size, views, sigma, seed, train, test, val, intercept, not without_image, photons
         )
@@ -270,7 +270,7 @@ def demo_mri(
     options = demo.Options(
         size, acceleration, center_fraction, sigma, seed, val, test, gap, normalise, not without_image, mask_seed
     )
-    with told():
+    with exit_on_user_error():
         demo.run(output_path(out, "demo_mri.h5"), options, overwrite, Console())
 
 
@@ -297,7 +297,7 @@ def demo_kspace(
 
     from data_prep.demo import kspace as command
 
-    with told():
+    with exit_on_user_error():
         command.run(out, command.Options(size, coils, sigma, volumes, slices, gap, seed), overwrite, Console())
 
 
@@ -327,7 +327,7 @@ def demo_ct(
     from data_prep.run.manifest import output_path
 
     options = command.Options(size, views, sigma, seed, source, not without_image, photons)
-    with told():
+    with exit_on_user_error():
         succeeded = command.run(output_path(out, "demo_ct.h5"), options, overwrite, Console())
     end(succeeded)
 

@@ -29,7 +29,7 @@ Salt = Annotated[
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def exit_on_user_error() -> Iterator[None]:
     """End the command with a message and status 1 on an error that the user can put right."""
     try:
         yield

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from data_prep.cli import DryRun, Out, Overwrite, Salt, WithoutImage, end, told
+from data_prep.cli import DryRun, Out, Overwrite, Salt, WithoutImage, end, exit_on_user_error
 from data_prep.run.manifest import MAX_SEED, PrepError, default_salt, output_path
 
 Ratio = Annotated[
@@ -61,12 +61,12 @@ def mnist(
     from rich.console import Console
 
     from data_prep.images import mnist as command
-    from data_prep.run.runner import Frame
+    from data_prep.run.runner import PrepRun
 
-    with told():
+    with exit_on_user_error():
         counts = _count("--train", train), _count("--test", test)
         options = command.Options(ratio, sigma, seed, matrix_seed, *counts, val, not without_image)
-        frame = Frame("mnist", options, output_path(out, "mnist.h5"), salt or default_salt(seed), 1, None, Console())
+        frame = PrepRun("mnist", options, output_path(out, "mnist.h5"), salt or default_salt(seed), 1, None, Console())
         succeeded = command.run(src, frame, options, dry_run, overwrite)
     end(succeeded)
 
@@ -93,12 +93,12 @@ def demo_digits(
     from rich.console import Console
 
     from data_prep.demo import digits as command
-    from data_prep.run.runner import Frame
+    from data_prep.run.runner import PrepRun
 
-    with told():
+    with exit_on_user_error():
         options = command.Options(ratio, sigma, seed, matrix_seed, n, val, test, not without_image)
         path = output_path(out, "demo_digits.h5")
-        frame = Frame("demo digits", options, path, salt or default_salt(seed), 1, None, Console())
+        frame = PrepRun("demo digits", options, path, salt or default_salt(seed), 1, None, Console())
         succeeded = command.run(frame, options, dry_run, overwrite)
     end(succeeded)
 

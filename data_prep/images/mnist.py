@@ -20,7 +20,7 @@ from data_prep.images.sensing import Digit, Sensing, tasks
 from data_prep.run import runner as framework
 from data_prep.run.folders import Source
 from data_prep.run.manifest import Outcome, PrepError, Pseudonyms, SkipError, check_replaceable
-from data_prep.run.runner import Frame, Plan
+from data_prep.run.runner import Plan, PrepRun
 from data_prep.run.splits import VALIDATION_SHARE
 from es_medical.data.slices import file_digest
 
@@ -175,7 +175,7 @@ def make_plan(
     )
 
 
-def run(source: Path, frame: Frame, options: Options, dry_run: bool = False, overwrite: bool = False) -> bool:
+def run(source: Path, frame: PrepRun, options: Options, dry_run: bool = False, overwrite: bool = False) -> bool:
     """Writes the slice file and its manifest, unless they are up to date.
 
     Args:

@@ -48,7 +48,7 @@ W_contra = TypeVar("W_contra", contravariant=True)
 
 
 @dataclass(frozen=True)
-class Frame:
+class PrepRun:
     """One run of a command.
 
     Attributes:
@@ -130,7 +130,7 @@ class Plan(Generic[W]):
         """Every name that the manifest may hold by its hash."""
         return [*self.sources, *(outcome.name for outcome in self.outcomes)]
 
-    def digest(self, frame: Frame) -> str:
+    def digest(self, frame: PrepRun) -> str:
         """Identifies input and configuration."""
         failures = [outcome.cause for outcome in self.outcomes if outcome.status == "failed"]
         return provenance(frame.pseudonyms, frame.configuration(), [*self.identity, *failures])
@@ -161,7 +161,7 @@ class Pipeline(Protocol[W_contra]):
         """The measurements in a line, for the terminal."""
 
 
-def run(frame: Frame, plan: Plan[W], pipeline: Pipeline[W], dry_run: bool = False, overwrite: bool = False) -> bool:
+def run(frame: PrepRun, plan: Plan[W], pipeline: Pipeline[W], dry_run: bool = False, overwrite: bool = False) -> bool:
     """Writes the slice file and its manifest, unless they are up to date. A dry run makes every slice and keeps none.
 
     Returns:
@@ -185,7 +185,7 @@ def run(frame: Frame, plan: Plan[W], pipeline: Pipeline[W], dry_run: bool = Fals
     return _write(frame, plan, pipeline, digest)
 
 
-def _write(frame: Frame, plan: Plan[W], pipeline: Pipeline[W], digest: str) -> bool:
+def _write(frame: PrepRun, plan: Plan[W], pipeline: Pipeline[W], digest: str) -> bool:
     announce_changes(frame.out, frame.configuration(), frame.console)
     lineage = {source_hash(name, frame.pseudonyms): one for name, one in plan.sources.items()}
     header = pipeline.header(frame.configuration(), lineage, digest)
@@ -198,7 +198,7 @@ def _write(frame: Frame, plan: Plan[W], pipeline: Pipeline[W], digest: str) -> b
     return _conclude(frame, pipeline, outcomes)
 
 
-def _gather(frame: Frame, plan: Plan[W], pipeline: Pipeline[W], writer: SliceWriter | None) -> Gathered:
+def _gather(frame: PrepRun, plan: Plan[W], pipeline: Pipeline[W], writer: SliceWriter | None) -> RunOutcomes:
     def make(task: Task[W]) -> Made:
         try:
             return pipeline.make(task.work)
@@ -207,18 +207,18 @@ def _gather(frame: Frame, plan: Plan[W], pipeline: Pipeline[W], writer: SliceWri
         except Exception as error:  # one bad file never stops the others; its text may hold what stands in the file
             return Made(failure=f"unexpected {type(error).__name__}")
 
-    gathered = Gathered()
+    gathered = RunOutcomes()
     for task, made in zip(plan.tasks, frame.mapped(make, plan.tasks, "slices"), strict=True):
         gathered.add(task.source, made, writer)
     return gathered
 
 
-def _summary(frame: Frame, outcomes: Sequence[Outcome]) -> bool:
+def _summary(frame: PrepRun, outcomes: Sequence[Outcome]) -> bool:
     print_summary(outcomes, frame.console)
     return all(outcome.status != "failed" for outcome in outcomes)
 
 
-def _conclude(frame: Frame, pipeline: Pipeline[W], outcomes: Sequence[Outcome]) -> bool:
+def _conclude(frame: PrepRun, pipeline: Pipeline[W], outcomes: Sequence[Outcome]) -> bool:
     succeeded, header = _summary(frame, outcomes), read_header(frame.out)
     size, truth = " x ".join(map(str, header.size)), "stored" if header.has_image else "not stored"
     for line in (
@@ -260,7 +260,7 @@ class _Source:
 
 
 @dataclass
-class Gathered:
+class RunOutcomes:
     """What became of every task."""
 
     splits: Counter[str] = field(default_factory=Counter)

@@ -86,14 +86,14 @@ def estimated(gram: MeanGram, seed: int = 0, n_probes: int | None = None, steps:
     """
     probes = _probes(gram, seed, max(2, math.ceil(PROBED / gram.n)) if n_probes is None else n_probes)
     found = lanczos(lambda x: gram.apply(x.view(-1, *gram.shape)).flatten(1), probes, min(steps, gram.n))
-    result = _told(found.measures(), gram.n)
+    result = _binned(found.measures(), gram.n)
     rank = result.rank()
-    shorter = _told(found.measures(max(1, 3 * found.alpha.shape[1] // 4)), gram.n).rank()
+    shorter = _binned(found.measures(max(1, 3 * found.alpha.shape[1] // 4)), gram.n).rank()
     sampled = 2 * rank * max(gram.n - rank, 0) / ((gram.n + 2) * len(probes))
     return result._replace(error=math.hypot(math.sqrt(sampled), rank - shorter))
 
 
-def _told(measures: Measures, n: int) -> Spectrum:
+def _binned(measures: Measures, n: int) -> Spectrum:
     """Tell the mean of the measures by `BINS` values a decade below the largest node; each bin counts its eigenvalues."""
     largest = float(measures.nodes.max())
     if largest <= 0:

@@ -102,7 +102,7 @@ def _number(name: str, text: str, default: float) -> float:
     return int(number) if isinstance(default, int) and number.is_integer() else number
 
 
-def whole(name: str, value: float) -> int:
+def positive_int(name: str, value: float) -> int:
     """Return a knob as a whole number; raises ValueError when it is none, or below 1.
 
     >>> whole("epochs", 80.0)

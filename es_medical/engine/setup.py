@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 from es_medical import losses
 from es_medical.data import SliceDataset, cached, read_header
 from es_medical.engine.averaging import WeightAverage
-from es_medical.engine.config import whole
+from es_medical.engine.config import positive_int
 from es_medical.engine.distributed import rank, world_size
 from es_medical.engine.methods import group_of, loss_group, method_of
 from es_medical.engine.operators import read_transmission
@@ -83,7 +83,7 @@ def build_loss(
             method, split, sigma, alpha, consistency_weight, sigma_factor, weighting, drawn, transform, noisy,
             equivariance_weight, tau,
         )  # fmt: skip
-    several = whole("n_splits", n_splits)
+    several = positive_int("n_splits", n_splits)
     return SeveralSplits(loss, several) if several > 1 and method_of(method).split_input else loss
 
 
@@ -211,7 +211,7 @@ def build_scheduler(
         ValueError: an unknown schedule, or a number out of range.
     """
     steps = [int(epoch) for epoch in milestones]
-    return Schedule(optimizer, schedule, steps, float(factor), whole("epochs", epochs), float(lr_end), warmup)
+    return Schedule(optimizer, schedule, steps, float(factor), positive_int("epochs", epochs), float(lr_end), warmup)
 
 
 def build_average(network: nn.Module, decay: float | None) -> WeightAverage | None:

@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
 from es_medical.engine.averaging import WeightAverage
-from es_medical.engine.config import whole
+from es_medical.engine.config import positive_int
 from es_medical.engine.distributed import rank
 from es_medical.engine.schedule import Schedule
 from es_medical.engine.step import training_step
@@ -68,7 +68,7 @@ class Trainer(SupervisedTrainer):
             raise ValueError(f"clip must be positive, or null for no limit, got {clip}")
         super().__init__(
             device=device,
-            max_epochs=whole("epochs", max_epochs),
+            max_epochs=positive_int("epochs", max_epochs),
             train_data_loader=train_data_loader,
             network=network,
             optimizer=optimizer,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from es_medical.data.atomic import whole_or_not
 from es_medical.engine.checkpoint import Checkpoints
-from es_medical.engine.config import whole
+from es_medical.engine.config import positive_int
 from es_medical.engine.distributed import gather, rank, unwrapped
 from es_medical.engine.evaluator import Evaluator
 from es_medical.groups import Group
@@ -103,7 +103,11 @@ class CalibrationJob:
         n_folds: float = 5,
     ) -> None:
         self.validator, self.tester, self.checkpoints, self.record = validator, tester, checkpoints, record
-        self.group, self.n_bootstrap, self.n_folds = group, whole("n_bootstrap", n_bootstrap), whole("n_folds", n_folds)
+        self.group, self.n_bootstrap, self.n_folds = (
+            group,
+            positive_int("n_bootstrap", n_bootstrap),
+            positive_int("n_folds", n_folds),
+        )
 
     def run(self) -> None:
         """Calibrate; print and log how often the intervals hold."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from es_medical.data import file_digest
 from es_medical.engine.checkpoint import BEST
-from es_medical.engine.config import whole
+from es_medical.engine.config import positive_int
 from es_medical.groups import Group
 from es_medical.inferers import Inferer, complete
 from es_medical.uncertainty import FILE, Calibration, EquivariantBootstrap, IntervalInferer, SelfCalibration
@@ -52,7 +52,7 @@ def with_intervals(
         raise ValueError(f"calibrate_by must be {', '.join(CALIBRATIONS)}, got {calibrate_by!r}")
     if level is None:
         return inferer
-    bootstrap = EquivariantBootstrap(group, whole("n_bootstrap", n_bootstrap), inferer.seed, inferer.transmission)
+    bootstrap = EquivariantBootstrap(group, positive_int("n_bootstrap", n_bootstrap), inferer.seed, inferer.transmission)
     if calibrate_by == "file":
         settings = interval_settings(inferer, group, ckpt_dir, method)
         return IntervalInferer(inferer, bootstrap, level, read_factor(Path(ckpt_dir) / FILE, level, settings))

@@ -19,7 +19,7 @@ from torch import Tensor
 from es_medical.data import file_digest
 from es_medical.engine.averaging import in_use
 from es_medical.engine.checkpoint import BEST, Checkpoints
-from es_medical.engine.config import resolved_configuration, whole
+from es_medical.engine.config import positive_int, resolved_configuration
 from es_medical.engine.distributed import rank, unwrapped
 from es_medical.engine.evaluator import Case, Evaluator
 from es_medical.engine.methods import METHODS
@@ -178,7 +178,10 @@ class Training(Evaluation):
     ) -> None:
         super().__init__(tester, checkpoints, record)
         self.trainer, self.validator, self.resume = trainer, validator, resume
-        self.val_interval, self.log_interval = whole("val_interval", val_interval), whole("log_interval", log_interval)
+        self.val_interval, self.log_interval = (
+            positive_int("val_interval", val_interval),
+            positive_int("log_interval", log_interval),
+        )
         self._steps: list[dict[str, Tensor]] = []
         self._losses: list[Tensor] = []
         self._epoch_start = 0.0
@@ -246,7 +249,7 @@ class Training(Evaluation):
             self.trainer.state.iteration += 1
             return self.validator.score
 
-        scores = search_weight(score)
+        scores = search_penalty(score)
         chosen = best_weight(scores)
         network.set_weight(chosen)
         if chosen in (min(scores), max(scores)):
@@ -328,7 +331,7 @@ DECADES = tuple(10.0**k for k in range(-5, 1))
 """Weights of a penalty that `search_weight` tries first: 10^-5, ..., 1, in stored units."""
 
 
-def search_weight(score: Callable[[float], float]) -> dict[float, float]:
+def search_penalty(score: Callable[[float], float]) -> dict[float, float]:
     """Score the weights of `DECADES`, then those half a decade from the best of them.
 
     Args:

@@ -58,10 +58,10 @@ class ShiftUNet(nn.Module):
         """Return phi(x), (B, C, H, W). Raises ValueError for sides that are not divisible by 2^(scales - 1) (see `check`)."""
         self.check((x.shape[-2], x.shape[-1]))
         with torch.no_grad():
-            t = self.frame(x)
+            t = self.polyphase_offset(x)
         return keep_symmetry(roll_items(self.psi(roll_items(x, -t)), t), x.detach())
 
-    def frame(self, x: Image) -> Offset:
+    def polyphase_offset(self, x: Image) -> Offset:
         """Return t = a_1 + 2 a_2 + 4 a_3 + ..., (B, 2): where each item is sampled, its components chosen scale by scale."""
         t = torch.zeros(len(x), 2, dtype=torch.long, device=x.device)
         for i, block in enumerate(self.encoder[:-1]):

@@ -97,7 +97,7 @@ class SaveReconstructions:
     def _dicom_writer(self, source_dicom: str | Path | None, method: str) -> DicomWriter:
         """Everything that can be refused is refused here, before hours of reconstruction."""
         from es_medical.output.dicom.header import kind_of
-        from es_medical.output.dicom.series import Making
+        from es_medical.output.dicom.series import Derivation
         from es_medical.output.dicom.source import read_source
         from es_medical.output.dicom.spread import highdicom
         from es_medical.output.dicom.writer import DicomWriter
@@ -106,7 +106,7 @@ class SaveReconstructions:
         header = self.dataset.header
         kind = kind_of(header.modality)
         source = read_source(source_dicom, kind) if source_dicom else None
-        making = Making(method, header.acceleration, _views(header), kind)
+        making = Derivation(method, header.acceleration, _views(header), kind)
         writer = DicomWriter(self.folder / "dicom", making, source)
         if source is not None:
             columns = read_columns(self.dataset.path, self.dataset.rows)

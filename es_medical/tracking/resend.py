@@ -8,7 +8,7 @@ from pathlib import Path
 
 from es_medical.tracking.server import import_mlflow, resolve_uri, shown
 from es_medical.tracking.spool import Spool, SpoolBusyError, abandoned, read_state, spools
-from es_medical.tracking.upload import Sender
+from es_medical.tracking.upload import Uploader
 
 
 def say(message: str) -> None:
@@ -96,7 +96,7 @@ def _send_one(folder: Path, uri: str) -> bool:
         spool.append({"kind": "finish", "time": now(), "status": "FAILED"})
     try:
         waiting = spool.count()
-        Sender(spool, uri, say).send()
+        Uploader(spool, uri, say).send()
         say(f"{folder.name}: {waiting} log entries sent to {shown(uri)}, run {spool.state.run_id}")
     except Exception as error:  # the server's or the network's; told, and the next spool is tried
         say(f"{folder.name}: {error}")

@@ -20,7 +20,7 @@ from es_medical.tracking.server import import_mlflow, resolve_uri
 from es_medical.tracking.spool import Spool, SpoolBusyError, read_state, spools
 from es_medical.tracking.system import MachineMonitor, environment, git_commit
 from es_medical.tracking.termination import Traceback, status_of
-from es_medical.tracking.upload import Courier, Sender
+from es_medical.tracking.upload import Uploader, UploadThread
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,7 +58,7 @@ class Tracker:
         self.uri = resolve_uri(uri)
         self._experiment, self._run_name, self._resume, self._epoch = experiment, run_name, run_id, 0
         self._spool = _open_spool(Path(spool_dir), run_id)
-        self._courier = Courier(Sender(self._spool, self.uri, say), say, self._log_machine)
+        self._courier = UploadThread(Uploader(self._spool, self.uri, say), say, self._log_machine)
         self._machine = MachineMonitor(system_interval) if system_interval is not None else None
         self._metric_names, self._param_names = Names(), Names()
         self._nonfinite: dict[str, int] = {}

@@ -180,7 +180,7 @@ POLL, FIRST_PAUSE, LONGEST_PAUSE = 1.0, 1.0, 60.0  # seconds
 LINES_AT_ONCE = 500
 
 
-class Sender:
+class Uploader:
     """Sends what waits in `spool` to the server at `uri`, in order.
 
     Args:
@@ -271,7 +271,7 @@ def _batches(lines: list[Line]) -> Iterator[list[Line]]:
 GRACE = 5.0  # seconds that the end of a run may wait for a server that does not answer
 
 
-class Courier(threading.Thread):
+class UploadThread(threading.Thread):
     """Calls `sender.send` about once a second; a failure is told once and tried again later.
 
     Args:
@@ -280,7 +280,7 @@ class Courier(threading.Thread):
         tick: Called about once a second, for the machine's own metrics.
     """
 
-    def __init__(self, sender: Sender, say: Callable[[str], None], tick: Callable[[], None]) -> None:
+    def __init__(self, sender: Uploader, say: Callable[[str], None], tick: Callable[[], None]) -> None:
         super().__init__(name="es_medical tracking", daemon=True)
         self.offline = False
         self._sender, self._say, self._tick = sender, say, tick

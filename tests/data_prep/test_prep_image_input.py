@@ -13,7 +13,7 @@ from rich.console import Console
 from data_prep.images import div2k, mnist
 from data_prep.inference import image_file, raise_failures
 from data_prep.run.manifest import PrepError
-from data_prep.run.runner import Frame
+from data_prep.run.runner import PrepRun
 from es_medical.data import Shapes, SliceHeader, SliceRecord, SliceWriter, read_header
 from es_medical.engine.checkpoint import BEST, preparation
 
@@ -41,7 +41,7 @@ def photographs(folder, **knobs):
         picture(folder / "photos" / f"{seed}.png", seed=seed + 100)
     options = div2k.Options(**({"size": 20, "crop": CROP, "sigma": 0.1, "train": 3, "test": 1} | knobs))
     out = folder / "train.h5"
-    assert div2k.prepare(Frame("div2k", options, out, "pepper", 1, None, Console()), folder / "photos", options)
+    assert div2k.prepare(PrepRun("div2k", options, out, "pepper", 1, None, Console()), folder / "photos", options)
     return out, trained(folder / "models", out)
 
 
@@ -50,7 +50,7 @@ def digits(folder, **knobs):
     put(folder / "digits" / "all.idx", images(20, DIGIT, seed=9))
     options = mnist.Options(**({"ratio": 0.5, "train": 15, "test": 5} | knobs))
     out = folder / "train.h5"
-    assert mnist.run(folder / "digits", Frame("mnist", options, out, "pepper", 1, None, Console()), options)
+    assert mnist.run(folder / "digits", PrepRun("mnist", options, out, "pepper", 1, None, Console()), options)
     return out, trained(folder / "models", out)
 
 

@@ -11,7 +11,7 @@ from tiny import Parts, causes, execute, names, workflow, write_slices
 from torch import nn
 
 from es_medical.engine import setup
-from es_medical.jobs.training import DECADES, Training, best_weight, search_weight
+from es_medical.jobs.training import DECADES, Training, best_weight, search_penalty
 from es_medical.networks import Tikhonov
 from es_medical.tracking.server import connect
 
@@ -51,7 +51,7 @@ def finished(tmp_path_factory, data_file, workflow_uri, client):
 
 
 def test_search_refines_the_best_decade():
-    scores = search_weight(lambda weight: -abs(math.log10(weight) + 2.6))
+    scores = search_penalty(lambda weight: -abs(math.log10(weight) + 2.6))
     assert list(scores)[: len(DECADES)] == list(DECADES)
     assert len(scores) == len(DECADES) + 2
     assert best_weight(scores) == pytest.approx(10**-2.5)

@@ -171,7 +171,7 @@ def test_one_shift_of_the_image_is_sampling_at_the_remembered_places(size, width
     with torch.no_grad():
         expected = torch.cat([reference(network, one[None]) for one in x])
         torch.testing.assert_close(network(x), expected, rtol=1e-5, atol=1e-5)
-        assert len({tuple(one) for one in network.frame(x).tolist()}) > 1
+        assert len({tuple(one) for one in network.polyphase_offset(x).tolist()}) > 1
 
 
 def test_network_is_the_plain_one_up_to_the_choice_of_samples():

@@ -25,7 +25,7 @@ from es_medical.tracking import (
 from es_medical.tracking.resend import main
 from es_medical.tracking.server import connect
 from es_medical.tracking.spool import spools
-from es_medical.tracking.upload import Sender
+from es_medical.tracking.upload import Uploader
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning:mlflow", "ignore::FutureWarning:mlflow", "ignore::DeprecationWarning:sqlalchemy"
@@ -302,7 +302,7 @@ def test_each_event_is_logged_exactly_once_whatever_answer_is_lost(after, client
     tracker.log_dataset(Path("x.h5"), "x", "val", "0" * 64, 1)
     tracker.log_table({"a": [1]}, "t.json")
     tracker.log_model(torch.nn.Conv2d(1, 1, 1), torch.zeros(1, 1, 4, 4))
-    sender = Sender(tracker._spool, uri, pytest.fail)
+    sender = Uploader(tracker._spool, uri, pytest.fail)
     failures = 0
     while tracker._spool.count():
         assert failures < 200

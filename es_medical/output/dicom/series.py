@@ -25,7 +25,7 @@ UNSCALED = " So are spacings of 1 mm: do not measure lengths."
 
 
 @dataclass(frozen=True)
-class Making:
+class Derivation:
     """How the images were made, as their headers tell it.
 
     Attributes:
@@ -59,7 +59,11 @@ class Making:
 
 
 def derived_series(
-    values: Floats, planes: Sequence[Geometry], headers: Sequence[Dataset], sources: Sequence[Dataset] | None, making: Making
+    values: Floats,
+    planes: Sequence[Geometry],
+    headers: Sequence[Dataset],
+    sources: Sequence[Dataset] | None,
+    making: Derivation,
 ) -> list[Dataset]:
     """The data sets of a new derived series, numbered in the order given.
 
@@ -84,7 +88,7 @@ def derived_series(
     return images
 
 
-def _describe(image: Dataset, making: Making, series_uid: str, number: int) -> None:
+def _describe(image: Dataset, making: Derivation, series_uid: str, number: int) -> None:
     image.SOPClassUID, image.SOPInstanceUID = making.kind.sop_class, generate_uid()
     image.SeriesInstanceUID, image.SeriesNumber, image.InstanceNumber = series_uid, 1, number
     image.Modality = making.kind.modality

@@ -15,7 +15,7 @@ from pydicom.uid import generate_uid
 from es_medical import __version__
 from es_medical.output.dicom.header import Kind
 from es_medical.output.dicom.pixels import decimal_string
-from es_medical.output.dicom.series import MAKER, MODEL, Making
+from es_medical.output.dicom.series import MAKER, MODEL, Derivation
 
 TINY = float(np.finfo(np.float32).tiny)
 
@@ -33,7 +33,7 @@ def highdicom() -> Any:  # noqa: ANN401 - a module
     return highdicom
 
 
-def spread_map(values: npt.NDArray[np.float32], images: Sequence[Dataset], making: Making) -> Dataset:
+def spread_map(values: npt.NDArray[np.float32], images: Sequence[Dataset], making: Derivation) -> Dataset:
     """A parametric map of the standard deviation of the reconstruction at each pixel.
 
     Args:

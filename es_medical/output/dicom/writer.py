@@ -15,7 +15,7 @@ from pydicom.uid import generate_uid
 
 from es_medical.data.geometry import Geometry
 from es_medical.output.dicom.header import IN_ORDER, source_header, study_header
-from es_medical.output.dicom.series import Making, derived_series
+from es_medical.output.dicom.series import Derivation, derived_series
 from es_medical.output.dicom.source import SourceSeries
 from es_medical.output.dicom.spread import spread_map
 from es_medical.output.volume import Volume
@@ -32,7 +32,7 @@ class DicomWriter:
         source: the series that the (one) volume was measured for.
     """
 
-    def __init__(self, folder: str | Path, making: Making, source: SourceSeries | None = None) -> None:
+    def __init__(self, folder: str | Path, making: Derivation, source: SourceSeries | None = None) -> None:
         self.folder, self.making, self.source = Path(folder), making, source
         self._studies: dict[str, str] = {}
 

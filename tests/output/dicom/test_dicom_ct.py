@@ -10,13 +10,13 @@ from dicom_parts import OBLIQUE, random_volume, scanned, source_plane, validator
 from es_medical.data.geometry import Geometry
 from es_medical.output.dicom.header import CT, MR, kind_of
 from es_medical.output.dicom.pixels import HU_WINDOWS, hounsfield_scaling, to_stored
-from es_medical.output.dicom.series import Making
+from es_medical.output.dicom.series import Derivation
 from es_medical.output.dicom.source import read_source
 from es_medical.output.dicom.writer import DicomWriter
 from es_medical.output.volume import Volume
 
 NAN = float("nan")
-MAKING = Making("es", views=16, kind=CT)
+MAKING = Derivation("es", views=16, kind=CT)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pydicom
 import pytest
 from dicom_parts import random_volume
 
-from es_medical.output.dicom.series import Making
+from es_medical.output.dicom.series import Derivation
 from es_medical.output.dicom.writer import DicomWriter
 
 pytest.importorskip("highdicom", reason="the extra `dicom` is not installed")
@@ -51,7 +51,7 @@ def archive(folder):
 
 @pytest.mark.skipif(not shutil.which("storescp") or not shutil.which("storescu"), reason="storescu, storescp (Debian: dcmtk)")
 def test_files_arrive_intact_at_an_archive(tmp_path):
-    DicomWriter(tmp_path / "out", Making("es", 8)).write(random_volume(2, (9, 7)))
+    DicomWriter(tmp_path / "out", Derivation("es", 8)).write(random_volume(2, (9, 7)))
     sent = {one.SOPInstanceUID: one for one in map(pydicom.dcmread, (tmp_path / "out").rglob("*.dcm"))}
     (tmp_path / "archive").mkdir()
     with archive(tmp_path / "archive") as port:

@@ -211,7 +211,7 @@ def test_known_positions_that_disagree_are_refused(source):
 
 def test_pixels_of_a_real_scan_come_back_at_their_place(tmp_path, shared_data):
     """The wrist series, its pixels as if they had been reconstructed: A18, G1, G10 on a file of a scanner."""
-    from es_medical.output.dicom.series import Making
+    from es_medical.output.dicom.series import Derivation
     from es_medical.output.dicom.writer import DicomWriter
     from es_medical.output.volume import Volume
 
@@ -225,7 +225,7 @@ def test_pixels_of_a_real_scan_come_back_at_their_place(tmp_path, shared_data):
     half = pixels.reshape(16, 128, 2, 128, 2).mean((2, 4))  # 256 -> 128 over the same field of view
     spacing = tuple(2 * value for value in series.planes[0].spacing)
     volume = Volume("wrist", "0", {"reconstruction": half, "spread": half / 9}, np.arange(16), tuple(unplaced(16, spacing)))
-    DicomWriter(tmp_path, Making("es", 8), series).write(volume)
+    DicomWriter(tmp_path, Derivation("es", 8), series).write(volume)
     files = sorted((tmp_path / "wrist" / "reconstruction").iterdir())
     for i, image in enumerate(map(pydicom.dcmread, files)):
         original = full[image.SourceImageSequence[0].ReferencedSOPInstanceUID]
