@@ -17,10 +17,9 @@ from es_medical.tracking import (
     NullTracker,
     TerminatedError,
     Tracker,
-    courier,
     make_tracker,
-    sending,
     terminate_on_sigterm,
+    upload,
 )
 from es_medical.tracking.resend import main
 from es_medical.tracking.server import connect
@@ -45,7 +44,7 @@ def client(uri):
 
 @pytest.fixture
 def short_grace(monkeypatch):
-    monkeypatch.setattr(courier, "GRACE", 0.2)
+    monkeypatch.setattr(upload, "GRACE", 0.2)
 
 
 @pytest.fixture
@@ -274,7 +273,7 @@ def test_a_server_that_dies_in_mid_run_and_comes_back_gets_everything_once(new, 
                 raise ConnectionError("connection refused")
             return getattr(client, name)
 
-    monkeypatch.setattr(sending, "connect", lambda uri: Switch())
+    monkeypatch.setattr(upload, "connect", lambda uri: Switch())
     with begin(new()) as tracker:
         tracker.log_metrics({"a": 0.0}, 0)
         _wait(lambda: tracker.run_id is not None)
@@ -290,9 +289,9 @@ def test_a_server_that_dies_in_mid_run_and_comes_back_gets_everything_once(new, 
 
 @pytest.mark.parametrize("after", [False, True])
 def test_each_event_is_logged_exactly_once_whatever_answer_is_lost(after, client, uri, tmp_path, monkeypatch):
-    monkeypatch.setattr(sending, "connect", lambda uri: unreliable)
+    monkeypatch.setattr(upload, "connect", lambda uri: unreliable)
     unreliable = Unreliable(client, after)
-    monkeypatch.setattr(sending, "METRICS_AT_ONCE", 2)
+    monkeypatch.setattr(upload, "METRICS_AT_ONCE", 2)
     tracker = Tracker(uri, tmp_path.name, "run", tmp_path / "spool", system_interval=None)
     monkeypatch.setattr(tracker._courier, "start", lambda: None)
     begin(tracker)

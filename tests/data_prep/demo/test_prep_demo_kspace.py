@@ -144,7 +144,7 @@ def test_coil_maps_are_normalised_smooth_and_different(coils):
 
 def test_field_on_the_axis_of_a_loop_is_that_of_the_formula(monkeypatch):
     """B = 2 pi a^2 / (a^2 + d^2)^(3/2) / a along the axis for wire segments of direction dl / ds = 1."""
-    monkeypatch.setattr(coil_simulation, "THICKNESS", 0.0)
+    monkeypatch.setattr(coil_simulation, "WIRE", 0.0)
     radius, distance = 0.3, 0.25
     point = np.array([coil_simulation.RING - distance, 0.0, 0.0])
     field = coil_simulation.loop_field(point, 0.0, radius) * 2 * np.pi / coil_simulation.SEGMENTS
