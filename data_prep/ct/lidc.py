@@ -35,7 +35,7 @@ from data_prep.run.manifest import (
 )
 from data_prep.run.splits import Shares, split_subjects
 from data_prep.run.workers import R, T, ordered_map, tracked
-from es_medical.data.slices import Shapes, SliceWriter, read_header
+from es_medical.data import Shapes, SliceWriter, read_header
 
 if TYPE_CHECKING:
     from rich.console import Console

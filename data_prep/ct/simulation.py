@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from data_prep.ct.slice import OFFSET, SCALE, Prepared
-from es_medical.data.slices import SliceHeader, SliceRecord
+from es_medical.data import SliceHeader, SliceRecord
 from es_medical.randomness import item_generator
 
 if TYPE_CHECKING:

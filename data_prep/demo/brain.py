@@ -31,8 +31,8 @@ from data_prep.run.manifest import (
     split_counts,
     write_manifest,
 )
+from es_medical.data import SliceHeader, SliceWriter, file_digest, read_header
 from es_medical.data.geometry import Geometry
-from es_medical.data.slices import SliceHeader, SliceWriter, file_digest, read_header
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -18,7 +18,7 @@ from data_prep.images.sensing import Digit, Sensing, tasks
 from data_prep.run import runner as framework
 from data_prep.run.manifest import PrepError, Pseudonyms, check_replaceable
 from data_prep.run.runner import Plan, PrepRun
-from es_medical.data.slices import file_digest
+from es_medical.data import file_digest
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

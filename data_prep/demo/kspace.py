@@ -19,8 +19,8 @@ from data_prep.mri.coils import rss
 from data_prep.mri.normalisation import crop_or_pad
 from data_prep.mri.resample import sinc_resample
 from data_prep.run.manifest import RECIPE, SUFFIXES, PrepError, Pseudonyms, default_salt, provenance
+from es_medical.data import file_digest
 from es_medical.data.atomic import whole_or_not
-from es_medical.data.slices import file_digest
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -21,7 +21,7 @@ from data_prep.images.inpainting import Camera, MaskKind, Photo, Photos
 from data_prep.run.manifest import PrepError, check_replaceable, default_salt
 from data_prep.run.runner import Plan, PrepRun, Task, run
 from data_prep.run.workers import worker_pool
-from es_medical.data.slices import file_digest
+from es_medical.data import file_digest
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -14,7 +14,7 @@ from torch import Tensor
 from data_prep.images.image_file import Picture, read_image
 from data_prep.run.manifest import PrepError, Pseudonyms
 from data_prep.run.runner import Made
-from es_medical.data.slices import Shapes, SliceHeader, SliceRecord
+from es_medical.data import Shapes, SliceHeader, SliceRecord
 from es_medical.randomness import item_generator
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from data_prep.run.folders import Source
 from data_prep.run.manifest import Outcome, PrepError, Pseudonyms, SkipError, check_replaceable
 from data_prep.run.runner import Plan, PrepRun
 from data_prep.run.splits import VALIDATION_SHARE
-from es_medical.data.slices import file_digest
+from es_medical.data import file_digest
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,7 +12,7 @@ import torch
 
 from data_prep.run.manifest import PrepError
 from data_prep.run.runner import Made, Task
-from es_medical.data.slices import Shapes, SliceHeader, SliceRecord
+from es_medical.data import Shapes, SliceHeader, SliceRecord
 from es_medical.randomness import item_generator
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from data_prep.run.manifest import PrepError
+from es_medical.data import SliceHeader, SliceRecord
 from es_medical.data.geometry import Geometry
-from es_medical.data.slices import SliceHeader, SliceRecord
 from es_medical.physics import MRI, gaussian_line_mask, measure
 from es_medical.randomness import item_generator
 

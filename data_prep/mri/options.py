@@ -11,7 +11,7 @@ from data_prep.mri.fastmri_file import Chosen, Coils, Target
 from data_prep.mri.normalisation import Normalisation
 from data_prep.run.manifest import PrepError
 from data_prep.run.splits import Shares
-from es_medical.data.slices import read_header
+from es_medical.data import read_header
 
 Measurements = Literal["synthetic", "real"]
 

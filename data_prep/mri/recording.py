@@ -22,8 +22,8 @@ from data_prep.mri.recorded import RecordedVolume, open_raw
 from data_prep.mri.resample import sinc_resample
 from data_prep.mri.sampling import Extent, measured_extent
 from data_prep.run.manifest import PrepError
+from es_medical.data import SliceHeader, SliceRecord
 from es_medical.data.geometry import Geometry
-from es_medical.data.slices import SliceHeader, SliceRecord
 from es_medical.physics.line_masks import center_lines, line_counts
 from es_medical.randomness import item_generator, normal
 

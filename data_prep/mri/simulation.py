@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from data_prep.mri.fastmri_file import Volume, open_volume, read_target
 from data_prep.mri.normalisation import Acquisition, Normalisation, crop_or_pad
+from es_medical.data import SliceHeader, SliceRecord
 from es_medical.data.geometry import Geometry
-from es_medical.data.slices import SliceHeader, SliceRecord
 
 if TYPE_CHECKING:
     from data_prep.run.manifest import Pseudonyms

@@ -12,7 +12,7 @@ from data_prep.mri.recorded import RecordedVolume
 from data_prep.mri.recording import Recording
 from data_prep.mri.simulation import Simulation
 from data_prep.run.manifest import Outcome, PrepError, Pseudonyms, SkipError
-from es_medical.data.slices import SliceRecord, SliceWriter
+from es_medical.data import SliceRecord, SliceWriter
 
 AnyVolume = Volume | RecordedVolume
 Pipeline = Simulation | Recording

@@ -53,7 +53,7 @@ def is_folder(source: Path, out: Path) -> bool:
 
 def digest_or_nothing(path: Path) -> str:
     """SHA-256 of a file, or an empty string when it cannot be read (whoever reads it then says why)."""
-    from es_medical.data.schema import file_digest
+    from es_medical.data import file_digest
 
     try:
         return file_digest(path)

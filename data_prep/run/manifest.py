@@ -105,7 +105,7 @@ def check_replaceable(out: Path, overwrite: bool) -> None:
 
 def stored_digest(out: Path) -> str | None:
     """Digest of the slice file at OUT, or None when there is no such file."""
-    from es_medical.data.slices import read_header
+    from es_medical.data import read_header
 
     try:
         return read_header(out).digest
@@ -120,7 +120,7 @@ def manifest_path(out: Path) -> Path:
 
 def write_manifest(out: Path, digest: str, outcomes: Iterable[Outcome], pseudonyms: Pseudonyms) -> None:
     """Writes the manifest of a finished slice file whole, beside it: counts, configuration, and each source by its hash."""
-    from es_medical.data.slices import read_header
+    from es_medical.data import read_header
 
     header = read_header(out)
     content = {
@@ -164,7 +164,7 @@ def earlier_outcomes(out: Path, digest: str, names: Iterable[str], pseudonyms: P
 
 def announce_changes(out: Path, configuration: Mapping[str, Any], console: Console) -> None:
     """Says which knobs differ from those of the file that is about to be replaced."""
-    from es_medical.data.slices import read_header
+    from es_medical.data import read_header
 
     if stored_digest(out) is None:
         return

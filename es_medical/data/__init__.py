@@ -1,17 +1,12 @@
-"""HDF5 files of slices: what data_prep writes and the bundles read."""
+"""HDF5 files of slices, what data_prep writes and the bundles read; planes and stacks of slices; DICOM files.
 
-from es_medical.data.cache import CachedSlices, cached
-from es_medical.data.slices import (
-    SCHEMA,
-    SPLITS,
-    Shapes,
-    SliceDataset,
-    SliceHeader,
-    SliceRecord,
-    SliceWriter,
-    file_digest,
-    read_header,
-)
+Start reading at `schema.py`, what a slice file holds.
+"""
+
+from es_medical.data.cache import CachedSlices
+from es_medical.data.schema import SCHEMA, SPLITS, SliceHeader, SliceRecord, file_digest, read_header
+from es_medical.data.slices import SliceDataset
+from es_medical.data.writer import Shapes, SliceWriter
 
 __all__ = [
     "SCHEMA",
@@ -22,7 +17,6 @@ __all__ = [
     "SliceHeader",
     "SliceRecord",
     "SliceWriter",
-    "cached",
     "file_digest",
     "read_header",
 ]

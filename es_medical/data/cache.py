@@ -81,19 +81,3 @@ class CachedSlices(Dataset[dict[str, Any]]):
             raise RuntimeError(f"the data set is cached on {self.device}: use num_workers=0, there is nothing to read")
         item: dict[str, Any] = {name: tensor[index] for name, tensor in self._tensors.items()}
         return item | {"id": self.ids[index], "index": int(self._rows[index])}
-
-
-def cached(dataset: SliceDataset, device: torch.device | str) -> CachedSlices:
-    """Loads a whole split onto a device, after logging what it will take.
-
-    Args:
-        dataset: the slices to hold.
-        device: where to hold them.
-
-    Returns:
-        A data set with the same items, on the device.
-
-    Raises:
-        MemoryError: the estimate exceeds the free memory.
-    """
-    return CachedSlices(dataset, device)

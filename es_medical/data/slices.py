@@ -1,4 +1,4 @@
-"""Slices of an HDF5 file as a torch data set; with the schema and the writer, all there is to a slice file."""
+"""Slices of an HDF5 file as a torch data set."""
 
 from __future__ import annotations
 
@@ -11,28 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from es_medical.data.schema import (
-    SCHEMA,
-    SPLITS,
-    SliceHeader,
-    SliceRecord,
-    file_digest,
-    open_slices,
-    read_header,
-)
-from es_medical.data.writer import Shapes, SliceWriter
-
-__all__ = [
-    "SCHEMA",
-    "SPLITS",
-    "Shapes",
-    "SliceDataset",
-    "SliceHeader",
-    "SliceRecord",
-    "SliceWriter",
-    "file_digest",
-    "read_header",
-]
+from es_medical.data.schema import SPLITS, open_slices, read_header
 
 
 class SliceDataset(Dataset[dict[str, Any]]):

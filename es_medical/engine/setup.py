@@ -9,7 +9,7 @@ from torch.optim import AdamW, Optimizer
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from es_medical import losses
-from es_medical.data import SliceDataset, cached, read_header
+from es_medical.data import CachedSlices, SliceDataset, read_header
 from es_medical.engine.averaging import WeightAverage
 from es_medical.engine.config import positive_int
 from es_medical.engine.distributed import rank, world_size
@@ -224,7 +224,7 @@ def build_dataset(
 ) -> Dataset:
     """Open one split of a slice file; `cache_device` holds all of it there (nothing is then read while training)."""
     dataset = SliceDataset(data_file, split, with_image)
-    return dataset if cache_device is None else cached(dataset, cache_device)
+    return dataset if cache_device is None else CachedSlices(dataset, cache_device)
 
 
 def build_loader(dataset: Dataset, batch_size: int, shuffle: bool, num_workers: int = 0, seed: int = 0) -> DataLoader:

@@ -6,7 +6,7 @@ import sys
 import psutil
 from torch.utils.data import DataLoader, Dataset
 
-from es_medical.data import SliceDataset, cached
+from es_medical.data import CachedSlices, SliceDataset
 
 
 class Probe(Dataset):
@@ -25,7 +25,7 @@ class Probe(Dataset):
 
 
 if __name__ == "__main__":
-    on_device = cached(SliceDataset(sys.argv[1], "train"), "cpu")
+    on_device = CachedSlices(SliceDataset(sys.argv[1], "train"), "cpu")
     private: dict[int, list[int]] = {}
     loader = DataLoader(Probe(on_device), batch_size=2, num_workers=2, multiprocessing_context="fork", persistent_workers=True)
     for _ in range(2):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from es_medical.data import SliceDataset, SliceHeader, SliceRecord, SliceWriter, cached
+from es_medical.data import CachedSlices, SliceDataset, SliceHeader, SliceRecord, SliceWriter
 from es_medical.data import cache as cache_module
 
 SIZE = (64, 64)
@@ -26,7 +26,7 @@ def slice_file(tmp_path_factory):
 
 def test_items_equal_those_on_disk(slice_file):
     dataset = SliceDataset(slice_file, "val")
-    on_device = cached(dataset, "cpu")
+    on_device = CachedSlices(dataset, "cpu")
     assert len(on_device) == len(dataset) == 10
     for a, b in zip(dataset, on_device, strict=False):
         assert a.keys() == b.keys()
@@ -36,7 +36,7 @@ def test_items_equal_those_on_disk(slice_file):
 
 def test_estimate_is_logged(slice_file, caplog):
     with caplog.at_level(logging.INFO, "es_medical.data"):
-        cached(SliceDataset(slice_file, "val", with_image=False), "cpu")
+        CachedSlices(SliceDataset(slice_file, "val", with_image=False), "cpu")
     assert "caching 10 slices on cpu: 0.3 MiB of" in caplog.text
 
 
@@ -44,7 +44,7 @@ def test_more_than_the_free_memory_is_refused_before_loading(slice_file, monkeyp
     monkeypatch.setattr(cache_module, "free_memory", lambda device: 2**20)
     monkeypatch.setattr(cache_module.CachedSlices, "_load", lambda *_: pytest.fail("loaded"))
     with pytest.raises(MemoryError, match=r"190 slices on cpu takes 11.9 MiB, 1.0 MiB are free"):
-        cached(SliceDataset(slice_file, "train"), "cpu")
+        CachedSlices(SliceDataset(slice_file, "train"), "cpu")
 
 
 def test_two_workers_and_two_epochs_do_not_copy_the_cache(slice_file):
@@ -60,7 +60,7 @@ def test_two_workers_and_two_epochs_do_not_copy_the_cache(slice_file):
 
 
 def test_cuda_cache_in_a_worker_is_a_clear_error(slice_file, monkeypatch):
-    on_device = cached(SliceDataset(slice_file, "val"), "cpu")
+    on_device = CachedSlices(SliceDataset(slice_file, "val"), "cpu")
     on_device.device = torch.device("cuda")
     monkeypatch.setattr(cache_module, "get_worker_info", object)
     with pytest.raises(RuntimeError, match="num_workers=0"):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from es_medical.data import Shapes, SliceDataset, SliceHeader, SliceRecord, SliceWriter, cached, read_header
+from es_medical.data import CachedSlices, Shapes, SliceDataset, SliceHeader, SliceRecord, SliceWriter, read_header
 
 SIZE, ROWS = (6, 8), 5
 KINDS = {
@@ -32,7 +32,7 @@ def test_measurement_image_and_operator_come_back(tmp_path, kind):
     assert (found.matrix is None) == (matrix is None)
     if matrix is not None:
         assert torch.equal(found.matrix, matrix)
-    for item in (dataset[0], cached(dataset, "cpu")[0]):
+    for item in (dataset[0], CachedSlices(dataset, "cpu")[0]):
         assert torch.equal(item["measurement"], one.measurement)
         assert torch.equal(item["image"], one.image)
 

@@ -6,7 +6,7 @@ import h5py
 import pytest
 import torch
 
-from es_medical.data import SliceDataset, SliceHeader, SliceRecord, SliceWriter, cached, read_header
+from es_medical.data import CachedSlices, SliceDataset, SliceHeader, SliceRecord, SliceWriter, read_header
 from es_medical.data.cache import memory_estimate
 
 SIZE, COILS = (6, 8), 3
@@ -109,4 +109,4 @@ def test_memory_of_coils_and_maps_is_counted_and_cached(tmp_path):
     item = dataset[0]
     counted = sum(item[name].nbytes for name in ("measurement", "maps", "image"))
     assert memory_estimate(dataset) == 2 * counted
-    assert torch.equal(cached(dataset, "cpu")[1]["maps"], dataset[1]["maps"])
+    assert torch.equal(CachedSlices(dataset, "cpu")[1]["maps"], dataset[1]["maps"])

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.data import ConcatDataset, DataLoader
 
-from es_medical.data import SliceDataset, SliceHeader, SliceRecord, SliceWriter, cached, file_digest, read_header
+from es_medical.data import CachedSlices, SliceDataset, SliceHeader, SliceRecord, SliceWriter, file_digest, read_header
 
 SIZE = (12, 16)
 
@@ -71,7 +71,7 @@ def test_default_collate_batches_the_items(slice_file):
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_worker_processes_give_the_batches_of_the_main_process(slice_file, method):
     dataset = SliceDataset(slice_file)
-    both = ConcatDataset([dataset, cached(SliceDataset(slice_file), "cpu")])
+    both = ConcatDataset([dataset, CachedSlices(SliceDataset(slice_file), "cpu")])
     expected = list(DataLoader(both, batch_size=3))  # opens the handle that the workers inherit
     again = list(DataLoader(both, batch_size=3, num_workers=2, multiprocessing_context=method))
     assert len(expected) == len(again) == 7

@@ -10,7 +10,7 @@ from ct_archives import ct, disc, uid, write, write_bare, write_patients, write_
 from pydicom import Dataset, dcmread
 from pydicom.uid import DigitalXRayImageStorageForPresentation, JPEGLosslessSV1, RLELossless, SecondaryCaptureImageStorage
 
-from es_medical.data.slices import SliceDataset, read_header
+from es_medical.data import SliceDataset, read_header
 
 SMALL = ("--size", 16, "--views", 5)
 

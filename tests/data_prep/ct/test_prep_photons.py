@@ -10,7 +10,7 @@ from ct_archives import write_patients
 
 from data_prep import inference
 from data_prep.ct import lidc as command
-from es_medical.data.slices import SliceDataset, read_header
+from es_medical.data import SliceDataset, read_header
 from es_medical.engine import checkpoint
 from es_medical.engine.operators import build_scanner, read_transmission
 from es_medical.physics.transmission import COUNTED

@@ -4,7 +4,7 @@ import pytest
 
 from data_prep.demo import chest as ct_phantom
 from data_prep.demo import chest as demo_ct
-from es_medical.data.slices import read_header
+from es_medical.data import read_header
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import torch
 from data_prep.demo import digits as demo_digits
 from data_prep.demo.digits import balanced_splits, read_digits
 from data_prep.run.manifest import PrepError
-from es_medical.data.slices import SliceDataset, read_header
+from es_medical.data import SliceDataset, read_header
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import torch
 
 from data_prep.demo import photographs as demo_natural
 from data_prep.demo.photographs import SCALES, SHIPPED, photograph
-from es_medical.data.slices import SliceDataset, read_header
+from es_medical.data import SliceDataset, read_header
 
 LEAST = {"train": 150, "test": 20, "val": 1}
 

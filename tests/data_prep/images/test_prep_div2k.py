@@ -11,7 +11,7 @@ from PIL import Image
 from data_prep.images.div2k import Options, assign, crop_corners, target_size
 from data_prep.images.image_file import read_image
 from data_prep.run.manifest import PrepError
-from es_medical.data.slices import read_header
+from es_medical.data import read_header
 from es_medical.physics.pixels import Inpainting
 from es_medical.randomness import item_generator
 

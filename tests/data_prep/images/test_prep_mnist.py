@@ -11,7 +11,7 @@ from idx_bytes import idx, images, put
 
 from data_prep.images import idx_file, mnist
 from data_prep.images import mnist as mnist_files
-from es_medical.data.slices import SliceDataset, read_header
+from es_medical.data import SliceDataset, read_header
 from es_medical.physics.compressed_sensing import CompressedSensing
 
 TRAIN, TEST = "train-images-idx3-ubyte", "t10k-images-idx3-ubyte"
