@@ -21,6 +21,7 @@ from es_medical.engine.distributed import gather, rank, unwrapped, wait, world_s
 from es_medical.engine.schedule import Schedule
 from es_medical.engine.trainer import Trainer
 from es_medical.inferers import Inferer, complete
+from es_medical.methods import current_name
 from es_medical.networks import ReynoldsAveraging
 from es_medical.physics import Operator
 
@@ -136,10 +137,11 @@ class Checkpoints:
             ValueError: the weights are of another network, method, sampling mask or scanner.
         """
         before, now = state["identity"], dict(identity or {})
-        if before.get("method") != now.get("method") or not torch.equal(state["mask"], self.physics.mask.cpu()):
+        trained, configured = (current_name(str(one.get("method"))) for one in (before, now))
+        if trained != configured or not torch.equal(state["mask"], self.physics.mask.cpu()):
             raise ValueError(
-                f"{self.folder / LAST} is of a training by method {before.get('method')} with its own sampling mask, this one "
-                f"is by {now.get('method')} with {int(self.physics.mask.sum())} measured entries: resume with the same method "
+                f"{self.folder / LAST} is of a training by method {trained} with its own sampling mask, this one "
+                f"is by {configured} with {int(self.physics.mask.sum())} measured entries: resume with the same method "
                 "and data, or train anew in another ckpt_dir"
             )
         _check_same("training", self.folder, state["architecture"], architecture(unwrapped(self.network)))
@@ -149,8 +151,8 @@ class Checkpoints:
                 f"{self.folder / LAST} is of a training for another operator: other {different}; resume with its data"
             )
         _load(self.network, state["reconstructor"], self.folder)
-        configured = trainer.optimizer.state_dict()["param_groups"]
-        trainer.optimizer.load_state_dict({"state": state["optimizer"]["state"], "param_groups": configured})
+        groups = trainer.optimizer.state_dict()["param_groups"]
+        trainer.optimizer.load_state_dict({"state": state["optimizer"]["state"], "param_groups": groups})
         if trainer.average is not None and state.get("average"):  # without one it starts from the weights here
             trainer.average.load_state_dict(state["average"])
         trainer.state.epoch, trainer.state.iteration = state["epoch"], state["epoch"] * trainer.state.epoch_length

@@ -15,6 +15,8 @@ from typing import Any
 from monai.bundle import ConfigParser, ConfigWorkflow
 from packaging.version import Version
 
+from es_medical.methods import current_name
+
 PACKAGES = {"monai_version": "monai", "pytorch_version": "torch", "numpy_version": "numpy"}
 TRUTH = {"true": True, "false": False}
 
@@ -24,7 +26,7 @@ def check_configuration() -> None:
 
     A top-level name that no file of the bundle has and nothing refers to is refused, with the nearest valid name (MONAI
     accepts a misspelt override silently). A number written as text, as YAML 1.1 reads `lr: 1e-4`, becomes a number, and
-    `--resume false`, which the command line hands over as text, becomes false.
+    `--resume false`, which the command line hands over as text, becomes false. An earlier name of a method becomes today's.
 
     Raises:
         ValueError: an unknown name, or text where a number or a truth value belongs.
@@ -36,6 +38,8 @@ def check_configuration() -> None:
     check_names(given, shipped)
     for name, value in as_typed(given, shipped).items():
         workflow.parser[name] = value
+    if isinstance(given.get("method"), str):
+        workflow.parser["method"] = current_name(given["method"])
     check_versions(workflow.parser.get("_meta_") or {})
 
 

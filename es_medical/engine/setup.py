@@ -13,20 +13,20 @@ from es_medical.data import CachedSlices, SliceDataset, read_header
 from es_medical.engine.averaging import WeightAverage
 from es_medical.engine.config import positive_int
 from es_medical.engine.distributed import rank, world_size
-from es_medical.engine.methods import group_of, loss_group, method_of
+from es_medical.engine.methods import group_of, loss_group
 from es_medical.engine.operators import read_transmission
 from es_medical.engine.schedule import Schedule
 from es_medical.groups import Group
 from es_medical.groups.base import Transform
 from es_medical.inferers import Inferer
 from es_medical.losses import Loss, PhotonSplitting, SeveralSplits, Untrained, attach_multiplier, build_weighting
+from es_medical.methods import method_of
 from es_medical.networks import Accelerated, ArtifactRemoval, MoDL, ReynoldsAveraging, learning_free, shift_unet, unet
 from es_medical.splits import Split
 
 ARCHITECTURES = ("modl", "adjoint", "pseudo_inverse")
 FIRST_GUESS = 0.002  # noise level that unsure starts from: below the true one, which it then rises to by a percent a step
 FREE_SPLITS = 2  # of methods that learn nothing, for their held-out error alone: TV takes minutes for each
-PRECISE = ("sure", "unsure", "ei")  # differences of two passes: bfloat16 made the gradient of a divergence 85 % wrong
 
 
 def build_loss(
@@ -50,7 +50,7 @@ def build_loss(
     """Make the loss of a method for the slices of a file (see `es_medical.losses.build_loss`).
 
     Args:
-        method: see `es_medical.engine.methods.METHODS`.
+        method: see `es_medical.methods.METHODS`.
         data_file: HDF5 file of slices (schema 1): where it has no noise, ei and sure save a network pass.
         split: draws M1, for the splitting losses.
         group: what es_neq draws an explicit g from.
@@ -132,7 +132,7 @@ def build_reconstructor(
     if not method_of(method).trained:
         return learning_free(method).to(device)
     cuda = torch.device(device).type == "cuda"
-    if method.partition("_")[0] in PRECISE:
+    if method_of(method).precise:
         torch.backends.cudnn.allow_tf32 = False
         amp = bool(amp)  # only if asked for
     amp, channels_last, compiled = (cuda if knob is None else bool(knob) for knob in (amp, channels_last, compiled))

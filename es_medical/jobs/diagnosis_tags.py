@@ -12,9 +12,9 @@ from es_medical.diagnostics.actions import is_dihedral, probe
 from es_medical.diagnostics.diagnosis import LITTLE, QUICK_STEPS, Diagnosis, Finding, diagnose, support_of
 from es_medical.diagnostics.verdict import summary_line
 from es_medical.engine.evaluator import Evaluator
-from es_medical.engine.methods import METHODS
 from es_medical.groups import D4, FineRotations, Flips, Rotations, Shifts
 from es_medical.losses import Loss
+from es_medical.methods import METHODS
 from es_medical.physics import MRI, CompressedSensing, MultiCoilMRI, Operator
 from es_medical.physics.pixels import Pixels
 

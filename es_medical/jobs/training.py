@@ -22,9 +22,9 @@ from es_medical.engine.checkpoint import BEST, Checkpoints
 from es_medical.engine.config import positive_int, resolved_configuration
 from es_medical.engine.distributed import rank, unwrapped
 from es_medical.engine.evaluator import Case, Evaluator
-from es_medical.engine.methods import METHODS
 from es_medical.engine.trainer import Trainer
 from es_medical.jobs.diagnosis_tags import diagnosis_tags
+from es_medical.methods import METHODS
 from es_medical.networks import Penalised
 from es_medical.output.pictures import picture
 from es_medical.output.results import exact_tag, json_value, markdown, numbers, print_summary, summary_table

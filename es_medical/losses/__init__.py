@@ -1,5 +1,5 @@
 from es_medical.losses.base import Loss, LossValue, Reconstructor, Weighting, mean_product, mean_square
-from es_medical.losses.build import METHODS, PASSES, build_loss
+from es_medical.losses.build import build_loss
 from es_medical.losses.equivariant_imaging import EquivariantImaging
 from es_medical.losses.fidelity import MeasurementConsistency, Supervised, Untrained
 from es_medical.losses.photon import LOG_DOMAINS, PhotonSplitting
@@ -10,8 +10,6 @@ from es_medical.losses.weighting import WEIGHTINGS, FrequencyWeighting, RampWeig
 
 __all__ = [
     "LOG_DOMAINS",
-    "METHODS",
-    "PASSES",
     "WEIGHTINGS",
     "EquivariantImaging",
     "EquivariantSplitting",

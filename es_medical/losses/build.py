@@ -9,27 +9,8 @@ from es_medical.losses.splitting import EquivariantSplitting
 from es_medical.losses.sure import Sure
 from es_medical.losses.unsure import Unsure
 from es_medical.losses.weighting import build_weighting
+from es_medical.methods import TABLE, TRAINED, current_name
 from es_medical.splits import Split
-
-PASSES: dict[str, tuple[int, int]] = {
-    "es": (1, 1),
-    "es_neq": (1, 1),
-    "splitting": (1, 1),
-    "supervised": (1, 1),
-    "supervised_neq": (1, 1),
-    "ei": (2, 3),
-    "ei_neq": (2, 3),
-    "ei_lot": (2, 2),
-    "sure": (1, 2),
-    "sure_neq": (1, 2),
-    "unsure": (2, 2),
-    "mc": (1, 1),
-    "mc_neq": (1, 1),
-}
-"""Network passes of a training step of each method: without noise, with noise."""
-
-METHODS = tuple(PASSES)
-"""Names of the methods that train a network."""
 
 
 def build_loss(
@@ -50,7 +31,7 @@ def build_loss(
 
     Args:
         method: "es" (equivariant splitting), "es_neq" (the same with an explicit g), "splitting" (the splitting loss
-            alone), "supervised", "ei" (equivariant imaging), "ei_lot" (the same in two passes a step, see
+            alone), "supervised", "ei" (equivariant imaging), "ei_alternating" (the same in two passes a step, see
             `EquivariantImaging`), "sure", "unsure", or "mc" (measurement consistency).
         split: draws M1, for es, es_neq and splitting.
         sigma: noise level that es, ei and sure assume, 0 for the noiseless loss, None for that of each slice.
@@ -68,22 +49,24 @@ def build_loss(
     Raises:
         ValueError: an unknown method or weighting (the message lists the valid ones), or a method lacks its group or transform.
     """
-    if method not in METHODS:
-        raise ValueError(f"unknown method {method!r}: choose one of {', '.join(METHODS)}")
+    if current_name(method) not in TRAINED:
+        raise ValueError(f"unknown method {method!r}: choose one of {', '.join(TRAINED)}")
     weigh = build_weighting(weighting)
     level = 0.0 if sigma is None and noisy is False else sigma
-    kind = method.partition("_")[0]
+    method = current_name(method)
+    family = TABLE[method].loss
     if method == "es_neq" and group is None:
         raise ValueError("method es_neq draws an explicit g for a network that is not equivariant: give a group")
-    if kind in ("es", "splitting"):
+    if family == "splitting":
         return EquivariantSplitting(split, level, alpha, consistency_weight, group, sigma_factor, weigh)
-    if kind == "ei":
-        return _equivariant_imaging(transform, equivariance_weight, level, tau, sigma_factor, weigh, by_lot=method == "ei_lot")
-    if kind == "sure":
+    if family == "ei":
+        alternating = method == "ei_alternating"
+        return _equivariant_imaging(transform, equivariance_weight, level, tau, sigma_factor, weigh, alternating)
+    if family == "sure":
         return Sure(level, tau, sigma_factor, weigh)
-    if kind == "unsure":
+    if family == "unsure":
         return Unsure(tau, weigh)
-    return Supervised() if kind == "supervised" else MeasurementConsistency(weigh)
+    return Supervised() if family == "supervised" else MeasurementConsistency(weigh)
 
 
 def _equivariant_imaging(
@@ -93,8 +76,8 @@ def _equivariant_imaging(
     tau: float | None,
     sigma_factor: float,
     weighting: Weighting | None,
-    by_lot: bool,
+    alternating: bool,
 ) -> EquivariantImaging:
     if transform is None:
         raise ValueError("equivariant imaging needs a transform of images: Shifts, FineRotations or a group")
-    return EquivariantImaging(transform, weight, sigma, tau, sigma_factor, weighting, by_lot)
+    return EquivariantImaging(transform, weight, sigma, tau, sigma_factor, weighting, alternating)

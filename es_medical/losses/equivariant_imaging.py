@@ -23,7 +23,7 @@ class EquivariantImaging:
 
     T_g: `Shifts` for inpainting and compressed sensing, `FineRotations` for MRI and CT (the paper's choices).
 
-    With `by_lot` and noise, a step pays for two passes: it draws which of the divergence and the equivariance term it
+    With `alternating` and noise, a step pays for two passes: it draws which of the divergence and the equivariance term it
     evaluates, each with probability 1/2 and twice its weight. The loss and its gradient keep their expectations.
 
     Args:
@@ -34,7 +34,7 @@ class EquivariantImaging:
         tau: step of SURE; None is 0.1 sigma.
         sigma_factor: what sigma is multiplied by.
         weighting: W, None for the identity.
-        by_lot: one of the two terms that need a pass of their own at a time.
+        alternating: evaluate one of the two terms that need a pass of their own at a time.
 
     Raises:
         ValueError: weight, sigma or sigma_factor is negative, or tau is not positive.
@@ -51,7 +51,7 @@ class EquivariantImaging:
         tau: float | None = None,
         sigma_factor: float = 1.0,
         weighting: Weighting | None = None,
-        by_lot: bool = False,
+        alternating: bool = False,
     ) -> None:
         check_noise(sigma, tau, sigma_factor)
         if not weight >= 0:
@@ -59,7 +59,7 @@ class EquivariantImaging:
         if not isinstance(transform, Transform):
             raise TypeError(f"EI transforms images, and {type(transform).__name__} has no sample and apply: use FineRotations")
         self.transform, self.weight, self.sigma, self.tau = transform, weight, sigma, tau
-        self.sigma_factor, self.weighting, self.by_lot = sigma_factor, weighting, by_lot
+        self.sigma_factor, self.weighting, self.alternating = sigma_factor, weighting, alternating
 
     def __call__(
         self,
@@ -78,7 +78,7 @@ class EquivariantImaging:
         level = self.sigma_factor * noise_level(self.sigma, sigma)
         generator, again = replayed(generator, y.device)
         x1 = reconstructor(y, physics, generator)
-        if self.by_lot and not is_zero(level):
+        if self.alternating and not is_zero(level):
             return self._one_term(reconstructor, y, physics, x1, level, generator, again)
         data = risk(reconstructor, y, physics, x1, level, self.tau, self.weighting, generator, again)
         equivariance = self._equivariance(reconstructor, y, physics, x1, level, generator)

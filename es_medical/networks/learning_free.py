@@ -112,7 +112,7 @@ LEARNING_FREE: dict[str, type[nn.Module]] = {
     "tv": TotalVariation,
     "biharmonic": Biharmonic,
 }
-"""Methods of `es_medical.engine.methods` that learn nothing."""
+"""Methods of `es_medical.methods` that learn nothing."""
 
 
 def learning_free(name: str) -> nn.Module:

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING
 
+from es_medical.methods import BASELINE, LEARNING_FREE
 from es_medical.metrics.image import MAX_DB
 from es_medical.report.groups import Group
 from es_medical.report.levels import Levels
-from es_medical.report.methods import PAIRS, label, place
+from es_medical.report.methods import PAIRS, label, place, shown
 from es_medical.report.paper import LEVELS, RATIOS
 from es_medical.report.tables import Row, Table
 from es_medical.report.timing import curves
@@ -16,17 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = {
-    "supervised": "black",
-    "es": "tab:orange",
-    "splitting": "tab:red",
-    "ei": "tab:pink",
-    "ei_lot": "tab:olive",
-    "sure": "tab:blue",
-    "unsure": "tab:cyan",
-    "mc": "tab:green",
-    "baseline": "tab:gray",
-}
 DPI = 110
 MINUTE = 60.0
 
@@ -43,12 +33,12 @@ def png(figure: "Figure") -> bytes:
 
 def curves_figure(group: Group) -> "Figure | None":
     """PSNR of the validation items against epochs and against training time; None where no run has a curve."""
-    shown = {method: seeds for method, seeds in curves(group).items() if any(len(one.psnr) > 1 for one in seeds)}
-    if not shown:
+    drawn = {method: seeds for method, seeds in curves(group).items() if any(len(one.psnr) > 1 for one in seeds)}
+    if not drawn:
         return None
     figure = _figure(10, 3.8)
     left, right = figure.subplots(1, 2, sharey=True)
-    for method, seeds in shown.items():
+    for method, seeds in drawn.items():
         for i, one in enumerate(seeds):
             style = _style(method) | ({"label": label(method)} if i == 0 else {})
             left.plot(one.epochs, one.psnr, **style)
@@ -72,7 +62,7 @@ def levels_figure(levels: Levels) -> "Figure":
         line[0].set_linestyle(style["linestyle"])
     for method, printed in LEVELS.items():
         x, name = [_level(ratio) for ratio in RATIOS], f"{label(method)}, paper"
-        axes.plot(x, printed, color=COLOURS[method], label=name, marker="x", alpha=0.6, linestyle=":")
+        axes.plot(x, printed, color=shown(method).colour, label=name, marker="x", alpha=0.6, linestyle=":")
     axes.set_xticks([_level(ratio) for ratio in sorted({*RATIOS, *(r for one in levels.points.values() for r in one)})])
     _axes(axes, "compression level (%)", "PSNR (dB)")
     axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
@@ -142,9 +132,9 @@ def _figure(width: float, height: float) -> "Figure":
 
 def _style(method: str) -> dict[str, str]:
     """One colour for a loss; dashed where the network is not equivariant."""
-    dashed = method.endswith("_neq") or method == "splitting"
-    colour = COLOURS.get(method) or COLOURS.get(method.partition("_")[0], "tab:purple")
-    return {"color": colour, "linestyle": "--" if dashed else "-"}
+    row = shown(method)
+    dashed = not row.equivariant and row.kind != LEARNING_FREE
+    return {"color": row.colour, "linestyle": "--" if dashed else "-"}
 
 
 def _zero_line(group: Group, axes: "Sequence[Axes]") -> None:
@@ -153,7 +143,7 @@ def _zero_line(group: Group, axes: "Sequence[Axes]") -> None:
         points = run.details.curves.get("val/baseline_psnr")
         if points:
             for one in axes:
-                one.axhline(points[-1].value, color=COLOURS["baseline"], linestyle=":", label="Baseline")
+                one.axhline(points[-1].value, color=shown(BASELINE).colour, linestyle=":", label="Baseline")
             return
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from es_medical.output.pictures import deviation, panel_values
 from es_medical.report.cases import Array, Cases, arrays, pictures
 from es_medical.report.groups import Group
-from es_medical.report.methods import is_equivariant, label, place
+from es_medical.report.methods import label, place, shown
 from es_medical.report.runs import Run
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ CLIPPED = 99.5
 
 def gallery(group: Group) -> "list[Figure]":
     """Make one picture for each case that all shown methods have; from logged pictures where arrays were not logged."""
-    methods = [method for method in sorted(group.runs, key=place) if is_equivariant(method) or method.endswith("tv")]
+    methods = [method for method in sorted(group.runs, key=place) if shown(method).equivariant or method.endswith("tv")]
     runs = {method: group.runs[method][0] for method in methods}
     found = {method: one for method, run in runs.items() if (one := arrays(run)) is not None}
     if found:
@@ -83,8 +83,8 @@ def _error(image: Array, target: Array) -> Array:
 
 def _show(axis: "Axes", values: Array, window: tuple[float, float]) -> None:
     low, high = window
-    shown = np.clip((values - low) / (high - low), 0, 1)
-    axis.imshow(shown, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest")
+    grey = np.clip((values - low) / (high - low), 0, 1)
+    axis.imshow(grey, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest")
     axis.set_axis_off()
 
 

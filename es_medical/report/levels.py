@@ -4,12 +4,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from es_medical.methods import BASELINE
 from es_medical.report.catalogue import STUDIES, Study
 from es_medical.report.cells import Cell, score_cell
 from es_medical.report.commands import sibling_command
 from es_medical.report.grids import Grid
 from es_medical.report.groups import Group
-from es_medical.report.methods import BASELINE, label, place
+from es_medical.report.methods import label, place
 from es_medical.report.paper import LEVELS, RATIOS
 from es_medical.report.runs import number
 from es_medical.report.scores import Score, score

@@ -7,15 +7,14 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from es_medical.engine.methods import METHODS
-from es_medical.losses import PASSES
+from es_medical.methods import METHODS, current_name
 from es_medical.report.catalogue import STUDIES, Study
 from es_medical.report.paper import DURATIONS, RATIOS
 from es_medical.report.store import ReportError
 
 MORE: Mapping[str, tuple[str, ...]] = {
-    "mri_x8": ("ei_lot", "mc", "unsure", "supervised_neq", "es_neq", "splitting", "ei_neq", "tikhonov", "tv"),
-    "mri_x6": ("ei_lot", "mc", "splitting", "tikhonov", "tv"),
+    "mri_x8": ("ei_alternating", "mc", "unsure", "supervised_neq", "es_neq", "splitting", "ei_neq", "tikhonov", "tv"),
+    "mri_x6": ("ei_alternating", "mc", "splitting", "tikhonov", "tv"),
     "mri_real": ("tikhonov", "tv"),
     "ct": ("sure", "mc", "splitting", "tikhonov", "tv"),
     "inpainting": ("supervised_neq", "splitting", "es_neq", "ei_neq", "mc_neq", "tv", "biharmonic"),
@@ -93,6 +92,7 @@ def plan(scale: str, only: Sequence[str], methods: Sequence[str], bundles: Path,
     Raises:
         ReportError: an unknown experiment or method.
     """
+    methods = [current_name(method) for method in methods]
     known = {study.key for study in STUDIES} | {study.bundle for study in STUDIES}
     for kind, given, valid in (("experiment", only, known), ("method", methods, set(METHODS))):
         if wrong := sorted(set(given) - valid):
@@ -133,7 +133,7 @@ def _budget(
     noisy = (dict(settings) | dict(knobs)).get("sigma") != 0
     paper = {one.method: one.epochs for one in DURATIONS.get(study.key, ())}
     default = int(settings["epochs"])
-    epochs = default / PASSES[method][noisy] if demo else paper.get(method, default)
+    epochs = default / METHODS[method].passes[noisy] if demo else paper.get(method, default)
     epochs = max(1, round(effort * epochs))
     milestones = [max(1, round(epochs * one / default)) for one in settings["lr_milestones"]]
     interval = max(1, min(int(settings["val_interval"]), epochs // 4))

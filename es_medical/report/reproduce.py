@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from es_medical.engine.methods import METHODS
+from es_medical.methods import METHODS, current_name
 from es_medical.report.launch import Finished, Job, last_lines, run_jobs
 from es_medical.report.plan import Planned, decisive_knobs
 from es_medical.report.runs import number
@@ -94,10 +94,10 @@ def is_there(client: "MlflowClient", run: Planned, how: Reproduction) -> bool:
     experiment = client.get_experiment_by_name(how.experiment(run))
     if experiment is None:
         return False
-    terms = {"study": how.experiment(run), "method": run.method, "scale": how.scale}
+    terms = {"study": how.experiment(run), "scale": how.scale}
     query = " and ".join(f"tags.{name} = '{value}'" for name, value in terms.items())
     found = client.search_runs([experiment.experiment_id], f"{query} and attributes.status = 'FINISHED'")
-    return any(_same(one, run, how) for one in found)
+    return any(current_name(one.data.tags.get("method", "")) == run.method and _same(one, run, how) for one in found)
 
 
 def _same(found: "MlflowRun", run: Planned, how: Reproduction) -> bool:

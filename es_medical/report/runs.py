@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from es_medical.methods import current_name
 from es_medical.report.store import ReportError, artifact_bytes, artifact_paths, experiments, open_store
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class Run:
     @property
     def method(self) -> str:
         """Name of the method."""
-        return self.tags["method"]
+        return current_name(self.tags["method"])
 
     @property
     def bundle(self) -> str:

@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from es_medical.methods import BASELINE, LEARNING_FREE, SELF_SUPERVISED
 from es_medical.report.catalogue import STUDIES, Study
 from es_medical.report.commands import planned_command, sibling_command
 from es_medical.report.groups import Group
-from es_medical.report.methods import BASELINE, LEARNING_FREE, PAIRS, SELF_SUPERVISED, is_equivariant, kind, label, place
+from es_medical.report.methods import PAIRS, kind, label, place, shown
 from es_medical.report.paper import DURATIONS, Duration, PaperRow, PaperTable
 from es_medical.report.runs import Run
 from es_medical.report.scores import SCORES, Score, Training, score, training, with_best
@@ -81,7 +82,7 @@ def method_table(group: Group, context: Context) -> Table:
     """Make the table of methods of a group: the paper's rows, and every other method that has equivariant runs."""
     study = group.study
     paper = study.table(group.operator) if study and not group.key.variant else None
-    there = [method for method in group.runs if is_equivariant(method) or kind(method) == LEARNING_FREE]
+    there = [method for method in group.runs if shown(method).equivariant or kind(method) == LEARNING_FREE]
     expected = study.methods if study and not group.key.variant else ()
     methods = sorted({*there, *expected, BASELINE}, key=place)
     rows = _rows([(method, True) for method in methods], group.runs, paper, study, _command(group, study, context))
@@ -94,11 +95,11 @@ def ablation_table(group: Group, context: Context) -> Table | None:
     study = group.study
     paper = study.ablation if study and not group.key.variant else None
     expected = {row.method for row in paper.rows} if paper else set()
-    shown = {method for pair in PAIRS if pair[1] in group.runs for method in pair} | expected
-    if not shown:
+    methods = {method for pair in PAIRS if pair[1] in group.runs for method in pair} | expected
+    if not methods:
         return None
-    methods = [(method, True) for method in sorted(shown, key=place)]
-    rows = _rows(methods, group.runs, paper, study, _command(group, study, context))
+    order = [(method, True) for method in sorted(methods, key=place)]
+    rows = _rows(order, group.runs, paper, study, _command(group, study, context))
     title = paper.title if paper else f"Impact of equivariant architectures: {group.key.bundle}"
     return Table(f"{slug(group)}-ablation", title, describe(group.any_run), paper, rows, _notes(rows))
 

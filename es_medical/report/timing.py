@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from es_medical.methods import LEARNING_FREE
 from es_medical.report.groups import Group
-from es_medical.report.methods import LEARNING_FREE, kind, label, place
+from es_medical.report.methods import kind, label, place
 from es_medical.report.runs import Point, Run
 
 SHARE = 0.9

@@ -6,11 +6,11 @@ import pytest
 from processes import runs
 from tiny import BUNDLES, execute, workflow, write_slices_for
 
-from es_medical.losses import METHODS
+from es_medical.methods import TRAINED
 
 NAMES = sorted(path.name for path in BUNDLES.iterdir() if path.is_dir())
 WHOLE = "mnist_cs"  # every method; of the other bundles one of each kind
-PAIRS = [(bundle, method) for bundle in NAMES for method in (METHODS if bundle == WHOLE else ("es_neq", "ei", "unsure"))]
+PAIRS = [(bundle, method) for bundle in NAMES for method in (TRAINED if bundle == WHOLE else ("es_neq", "ei", "unsure"))]
 
 
 @pytest.fixture(scope="module")

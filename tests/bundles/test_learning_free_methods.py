@@ -3,8 +3,8 @@
 import pytest
 from tiny import BUNDLES, causes, execute, workflow, write_slices_for
 
-from es_medical.engine.methods import METHODS
 from es_medical.jobs import training as weight_search
+from es_medical.methods import METHODS
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning:mlflow", "ignore::FutureWarning:mlflow", "ignore::DeprecationWarning:sqlalchemy"

@@ -13,7 +13,8 @@ from data_prep.ct import lidc
 from es_medical.engine import operators, setup
 from es_medical.groups import D4
 from es_medical.inferers import Inferer
-from es_medical.losses import METHODS, PhotonSplitting, SeveralSplits
+from es_medical.losses import PhotonSplitting, SeveralSplits
+from es_medical.methods import TRAINED
 from es_medical.physics.noise import target_share
 from es_medical.randomness import item_generator
 from es_medical.splits import Split
@@ -59,7 +60,7 @@ def test_weights_trained_on_photons_are_warned_of_where_noise_is_added_instead(t
 
 
 @pytest.mark.parametrize("photons", [None, PHOTONS])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", TRAINED)
 def test_splitting_losses_divide_photons_where_they_are_counted(data_file, method, photons):
     loss = setup.build_loss(method, str(data_file), Split("views"), D4(), D4(), photons=photons)
     divides = photons is not None and method in ("es", "es_neq", "splitting")

@@ -388,6 +388,13 @@ def test_another_method_or_mask_is_not_resumed(data_file, tmp_path):
         other.checkpoints(tmp_path).resume(state, other.trainer, {"method": "es", "key_metric": "heldout"})
 
 
+def test_a_training_is_resumed_under_the_new_name_of_its_method(data_file, tmp_path):
+    parts = Parts(data_file)
+    checkpoints = parts.checkpoints(tmp_path)
+    checkpoints.save_last(parts.trainer, "run", {"method": "ei_lot", "key_metric": "heldout"})
+    checkpoints.resume(checkpoints.read_last(), parts.trainer, {"method": "ei_alternating", "key_metric": "heldout"})
+
+
 def test_another_key_metric_chooses_the_best_anew(data_file, tmp_path):
     """A score in decibels must never be compared with a held-out error."""
     parts = Parts(data_file)

@@ -39,6 +39,10 @@ def test_misspelt_override_is_refused_with_the_nearest_name(configure, wrong, ri
     assert right in causes(caught.value)
 
 
+def test_an_earlier_name_of_a_method_becomes_todays(configure):
+    assert configure(method="ei_lot").get_parsed_content("run_name").startswith("ei_alternating-")
+
+
 def test_misspelt_name_in_an_overlay_file_is_refused(configure, tmp_path):
     overlay = tmp_path / "mine.yaml"
     overlay.write_text("batchsize: 8\n")

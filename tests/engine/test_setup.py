@@ -10,7 +10,8 @@ from tiny import CENTER, SIGMA, SPLITS, write_sinograms, write_slices
 
 from es_medical.engine import operators, setup
 from es_medical.groups import D4, FineRotations
-from es_medical.losses import METHODS, build_loss
+from es_medical.losses import build_loss
+from es_medical.methods import TRAINED
 from es_medical.networks import Accelerated, MoDL, ReynoldsAveraging, unet
 
 
@@ -55,7 +56,7 @@ def test_unknown_choices_list_the_valid_ones(data_file, unchecked):
     split = operators.build_split(data_file, "lines", 0.8, True)
     with pytest.raises(ValueError, match="'dip'") as caught:
         build_loss("dip", split)
-    assert all(method in str(caught.value) for method in METHODS)
+    assert all(method in str(caught.value) for method in TRAINED)
     with pytest.raises(ValueError, match="lines, samples"):
         operators.build_split(data_file, "blocks", 0.8, True)
     with pytest.raises(TypeError, match="k-space, which has no columns: use lines or samples"):
@@ -111,8 +112,8 @@ def test_cpu_runs_the_plain_network_and_knobs_wrap_it():
 
 def test_only_splitting_methods_reconstruct_from_split_measurements(data_file):
     split = operators.build_split(data_file, "lines", 0.8, True)
-    inferers = [setup.build_inferer(method, split, 2, SIGMA, 0.5, D4(), False, 0) for method in METHODS]
-    assert [one.split_input for one in inferers] == [method in ("es", "es_neq", "splitting") for method in METHODS]
+    inferers = [setup.build_inferer(method, split, 2, SIGMA, 0.5, D4(), False, 0) for method in TRAINED]
+    assert [one.split_input for one in inferers] == [method in ("es", "es_neq", "splitting") for method in TRAINED]
     assert [one.averages_splits for one in inferers] == [one.split_input for one in inferers]
     of_all = setup.build_inferer("es", split, 2, SIGMA, 0.5, D4(), False, 0, eval_split_input=False)
     assert (of_all.split_input, of_all.averages_splits) == (True, False)
@@ -125,7 +126,7 @@ def test_methods_that_learn_nothing_take_few_splits(data_file, method, given, ta
 
 
 def test_methods_that_are_not_equivariant_have_no_average():
-    for method in METHODS:
+    for method in TRAINED:
         network = setup.build_reconstructor(torch.nn.Identity(), D4(), "cpu", 1, method=method)
         assert isinstance(network, ReynoldsAveraging) == ("neq" not in method and method != "splitting")
         assert hasattr(network, "noise_multiplier") == (method == "unsure")
@@ -133,7 +134,7 @@ def test_methods_that_are_not_equivariant_have_no_average():
 
 def test_only_splitting_methods_take_several_splits(data_file):
     split, turned = operators.build_split(data_file, "lines", 0.8, True), FineRotations()
-    losses = {method: setup.build_loss(method, data_file, split, D4(), turned, n_splits=3) for method in METHODS}
+    losses = {method: setup.build_loss(method, data_file, split, D4(), turned, n_splits=3) for method in TRAINED}
     assert {method for method, loss in losses.items() if getattr(loss, "n", 1) == 3} == {"es", "es_neq", "splitting"}
     with pytest.raises(ValueError, match="n_splits must be a whole number"):
         setup.build_loss("es", data_file, split, D4(), turned, n_splits=0)
@@ -141,7 +142,7 @@ def test_only_splitting_methods_take_several_splits(data_file):
 
 def test_only_es_neq_draws_g_in_its_loss(data_file):
     split, turned = operators.build_split(data_file, "lines", 0.8, True), FineRotations()
-    for method in METHODS:
+    for method in TRAINED:
         loss = setup.build_loss(method, data_file, split, D4(), turned)
         assert (getattr(loss, "group", None) is not None) == (method == "es_neq")
 

@@ -3,11 +3,8 @@ import torch
 from dense_ct import DenseCT, even_views
 from helpers import line_mri, randn, rng
 
-from es_medical.engine import methods
 from es_medical.groups import D4, FineRotations, Rotations
 from es_medical.losses import (
-    METHODS,
-    PASSES,
     EquivariantImaging,
     EquivariantSplitting,
     MeasurementConsistency,
@@ -18,11 +15,11 @@ from es_medical.losses import (
     attach_multiplier,
     build_loss,
 )
+from es_medical.methods import TABLE, TRAINED
 from es_medical.physics import measure
 from es_medical.splits import Split
 
-KINDS = {
-    "es": EquivariantSplitting,
+FAMILIES = {
     "splitting": EquivariantSplitting,
     "supervised": Supervised,
     "ei": EquivariantImaging,
@@ -59,17 +56,12 @@ def run(loss, sigma, physics=None):
     return f.passes
 
 
-def test_methods_are_those_that_the_engine_trains():
-    trained = tuple(name for name, method in methods.METHODS.items() if method.trained)
-    assert trained == METHODS
-
-
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", TRAINED)
 def test_every_method_makes_its_loss_and_costs_the_passes_that_are_told(method):
-    assert type(make(method)) is KINDS[method.partition("_")[0]]
-    assert run(make(method, sigma=None, noisy=True), 0.1) == PASSES[method][1]
-    assert run(make(method, sigma=None, noisy=False), 0.0) == PASSES[method][0]
-    assert run(make(method, sigma=0.1), 0.1) == PASSES[method][1]
+    assert type(make(method)) is FAMILIES[TABLE[method].loss]
+    assert run(make(method, sigma=None, noisy=True), 0.1) == TABLE[method].passes[1]
+    assert run(make(method, sigma=None, noisy=False), 0.0) == TABLE[method].passes[0]
+    assert run(make(method, sigma=0.1), 0.1) == TABLE[method].passes[1]
 
 
 @pytest.mark.parametrize("method", ["supervised", "ei", "sure", "mc"])
@@ -86,7 +78,7 @@ def test_of_the_splitting_methods_only_es_neq_draws_g():
 
 def test_knobs_reach_the_losses():
     knobs = {"sigma": 0.3, "alpha": 0.7, "consistency_weight": 0.2, "sigma_factor": 2.0, "weighting": "ramp", "tau": 0.05}
-    built = {method: make(method, equivariance_weight=3.0, **knobs) for method in METHODS}
+    built = {method: make(method, equivariance_weight=3.0, **knobs) for method in TRAINED}
     assert (built["es"].alpha, built["es"].consistency_weight) == (0.7, 0.2)
     assert (built["ei"].weight, type(built["ei"].transform)) == (3.0, FineRotations)
     for method in ("es", "ei", "sure"):
@@ -104,20 +96,20 @@ def test_data_without_noise_saves_a_pass_only_where_no_level_is_assumed():
     assert make("ei", sigma=0.0, noisy=True).sigma == 0.0
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", TRAINED)
 def test_every_method_trains_on_sinograms_with_the_ramp(method):
     loss = build_loss(method, Split("views"), 0.1, weighting="ramp", group=D4(), transform=FineRotations())
-    assert run(loss, 0.1, DenseCT(8, even_views(5))) == PASSES[method][1]
+    assert run(loss, 0.1, DenseCT(8, even_views(5))) == TABLE[method].passes[1]
 
 
 def test_only_supervised_needs_images():
-    assert [method for method in METHODS if make(method).needs_image] == ["supervised", "supervised_neq"]
+    assert [method for method in TRAINED if make(method).needs_image] == ["supervised", "supervised_neq"]
 
 
 def test_unknown_names_list_the_valid_ones():
     with pytest.raises(ValueError, match="unknown method 'eii'") as caught:
         make("eii")
-    assert f"choose one of {', '.join(METHODS)}" in str(caught.value)
+    assert f"choose one of {', '.join(TRAINED)}" in str(caught.value)
     with pytest.raises(ValueError, match="unknown weighting 'hann': choose one of none, ramp"):
         make("mc", weighting="hann")
 

@@ -113,14 +113,14 @@ def test_one_term_at_a_time_keeps_the_mean_in_two_passes(name):
     """The mean over draws of both losses agrees; each draw has one of the two terms, doubled."""
     y, physics, transform = data(name, n=1)
     drawn = {False: [], True: []}
-    for by_lot, totals in drawn.items():
-        loss = EquivariantImaging(transform, 0.3, SIGMA, tau=0.01, by_lot=by_lot)
+    for alternating, totals in drawn.items():
+        loss = EquivariantImaging(transform, 0.3, SIGMA, tau=0.01, alternating=alternating)
         for i in range(400):
             f = Recorder(nonlinear)
-            value = loss(f, y, physics, rng(1000 + i if by_lot else i))
+            value = loss(f, y, physics, rng(1000 + i if alternating else i))
             totals.append(value.total)
-            assert len(f.given) == (2 if by_lot else 3)
-            if by_lot:
+            assert len(f.given) == (2 if alternating else 3)
+            if alternating:
                 assert (value.parts["divergence"] == 0) != (value.parts["equivariance"] == 0)
     lot, whole = torch.cat(drawn[True]), torch.cat(drawn[False])
     error = (lot.var() / len(lot) + whole.var() / len(whole)).sqrt()

@@ -5,7 +5,6 @@ from helpers import line_mri, randn, rng, within
 
 from es_medical.groups import D4, FineRotations
 from es_medical.losses import (
-    METHODS,
     EquivariantSplitting,
     FrequencyWeighting,
     MeasurementConsistency,
@@ -16,6 +15,7 @@ from es_medical.losses import (
     mean_square,
 )
 from es_medical.losses.weighting import power
+from es_medical.methods import TRAINED
 from es_medical.physics import measure
 from es_medical.splits import Split
 
@@ -277,7 +277,7 @@ def test_kspace_has_no_detector_to_weigh_along():
 def test_weighting_is_chosen_by_name_for_the_methods_that_have_residuals():
     assert build_weighting("none") is None
     assert isinstance(build_weighting("ramp"), RampWeighting)
-    for method in METHODS:
+    for method in TRAINED:
         given = {"group": D4(), "transform": FineRotations()}
         loss = build_loss(method, Split("views"), weighting="ramp", **given)
         assert isinstance(getattr(loss, "weighting", None), RampWeighting) == (not method.startswith("supervised"))

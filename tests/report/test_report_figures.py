@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from report_store import case_arrays, case_picture, items
 
-from es_medical.engine.methods import METHODS
+from es_medical.methods import METHODS
 from es_medical.report.cases import pictures
 from es_medical.report.figures import ablation_figure, curves_figure, levels_figure, png
 from es_medical.report.gallery import gallery

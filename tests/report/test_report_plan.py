@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tiny import BUNDLES
 
-from es_medical.engine.methods import METHODS
+from es_medical.methods import METHODS
 from es_medical.report.catalogue import STUDIES
 from es_medical.report.paper import DURATIONS, RATIOS
 from es_medical.report.plan import plan

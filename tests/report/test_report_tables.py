@@ -8,7 +8,7 @@ import pytest
 import yaml
 from report_store import items
 
-from es_medical.engine.methods import METHODS
+from es_medical.methods import METHODS
 from es_medical.report.cells import score_cell
 from es_medical.report.groups import group_runs
 from es_medical.report.runs import read_runs

@@ -13,6 +13,7 @@ from tiny import causes, database, execute, names, workflow, write_images, write
 
 from es_medical.engine.evaluator import Evaluator
 from es_medical.inferers import Inferer
+from es_medical.jobs.intervals import check_settings
 from es_medical.tracking.server import connect
 from es_medical.uncertainty import Calibration, EquivariantBootstrap
 
@@ -193,3 +194,10 @@ def test_calibration_of_other_weights_is_refused(trained, tmp_path):
     with pytest.raises(RuntimeError) as caught:
         reconstruct(trained, "fastmri_synthetic", tmp_path / "out", **knobs)
     assert "was made for something else (weights" in causes(caught.value)
+
+
+def test_a_calibration_holds_under_the_new_name_of_its_method(tmp_path):
+    kept = {"method": "ei_lot", "split_input": False}
+    check_settings(tmp_path / "calibration.json", kept, {"method": "ei_alternating", "split_input": False})
+    with pytest.raises(ValueError, match="made for something else"):
+        check_settings(tmp_path / "calibration.json", kept, {"method": "ei", "split_input": False})
