@@ -25,6 +25,7 @@ from es_medical.physics.transmission import COUNTED, Transmission
 from es_medical.randomness import item_generator
 
 BUNDLES = Path(__file__).parents[1] / "bundles"
+BUNDLE_NAMES = sorted(path.parents[1].name for path in BUNDLES.glob("*/configs/metadata.json"))
 CONFIGS = BUNDLES / "fastmri_synthetic" / "configs"
 ACCELERATION, CENTER, SIGMA, VIEWS = 2.0, 0.25, 0.01, 6
 MASK, KEEP, RATIO = "values", 0.5, 0.25

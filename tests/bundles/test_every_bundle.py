@@ -4,6 +4,7 @@ import copy
 import importlib.util
 import json
 import re
+import runpy
 import shutil
 import tomllib
 from pathlib import Path
@@ -12,9 +13,8 @@ import pytest
 from monai.bundle import ConfigParser, verify_metadata, verify_net_in_out
 from packaging.requirements import Requirement
 from packaging.version import Version
-from tiny import BUNDLES, workflow, write_slices_for
+from tiny import BUNDLE_NAMES, BUNDLES, workflow, write_slices_for
 
-NAMES = sorted(path.name for path in BUNDLES.iterdir() if path.is_dir())
 SCHEMA = Path(__file__).with_name("metadata_schema.json")
 FILES = ["train.yaml", "demo.yaml", "evaluate.yaml", "multi_gpu_train.yaml", "inference.json", "metadata.json", "logging.conf"]
 PLACES = ("/home", "/root", "/work", "/mnt", "/data/u", "C:\\")
@@ -22,6 +22,8 @@ INFERENCE_ONLY = {"data_split", "mask_seed", "input_file", "failures", "weights"
 INFERENCE_ONLY |= {"evaluator", "dicom", "source_dicom", "intervals", "calibrate_by", "n_bootstrap", "flag"}
 INFERENCE_ONLY |= {"interval_inferer"}
 TRAINING_ONLY = {"step", "amp", "channels_last", "compiled", "rotations"}  # kept with the weights, of speed, of the loss
+WRITE = BUNDLES / "template" / "write.py"
+WRITTEN = runpy.run_path(str(WRITE))["written"]()
 unhashed = pytest.mark.filterwarnings("ignore:No hash value provided:UserWarning")  # our own file, not downloaded
 
 
@@ -55,8 +57,8 @@ def in_place(content, path):
     return content
 
 
-PAIRS = [(bundle, one) for bundle in NAMES for one in overlays(bundle)]
-each_bundle = pytest.mark.parametrize("bundle", NAMES)
+PAIRS = [(bundle, one) for bundle in BUNDLE_NAMES for one in overlays(bundle)]
+each_bundle = pytest.mark.parametrize("bundle", BUNDLE_NAMES)
 each_overlay = pytest.mark.parametrize(("bundle", "overlay"), PAIRS)
 
 
@@ -74,6 +76,16 @@ def data_file(tmp_path_factory):
 
 
 # --- files and metadata
+
+
+@pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.relative_to(BUNDLES).as_posix())
+def test_committed_file_is_what_the_template_gives(path):
+    assert path.read_text() == WRITTEN[path], f"{path} differs from its template: run python bundles/template/write.py"
+
+
+def test_template_writes_every_bundle():
+    assert {path.relative_to(BUNDLES).parts[0] for path in WRITTEN} == set(BUNDLE_NAMES)
+    assert len(WRITTEN) == 8 * len(BUNDLE_NAMES)
 
 
 @each_bundle
@@ -106,7 +118,7 @@ def test_bundle_says_its_own_name(bundle):
     assert (training["experiment"], training["tags"]["bundle"]) == (bundle, bundle)
     assert all(load(bundle, name).get("experiment", bundle).startswith(bundle) for name in overlays(bundle))
     assert (BUNDLES / bundle / "docs" / "README.md").read_text().startswith(f"# {metadata['name']}\n")
-    assert [load(other, "metadata.json")["name"] for other in NAMES].count(metadata["name"]) == 1
+    assert [load(other, "metadata.json")["name"] for other in BUNDLE_NAMES].count(metadata["name"]) == 1
 
 
 @each_bundle
@@ -176,7 +188,7 @@ def test_network_takes_and_gives_what_the_metadata_says(bundle, config):
 def test_yaml_is_short(bundle):
     for name in ("train.yaml", *overlays(bundle)):
         text = (configs(bundle) / name).read_text()
-        assert len(text.splitlines()) <= 107
+        assert len(text.splitlines()) <= 108
         assert text.count("$") <= 8
 
 
@@ -213,7 +225,8 @@ def test_inference_has_the_knobs_of_the_training(bundle):
 
 @pytest.mark.parametrize(
     ("bundle", "files"),
-    [(bundle, ["train.yaml", one]) for bundle, one in PAIRS] + [(bundle, ["inference.json", "demo.yaml"]) for bundle in NAMES],
+    [(bundle, ["train.yaml", one]) for bundle, one in PAIRS]
+    + [(bundle, ["inference.json", "demo.yaml"]) for bundle in BUNDLE_NAMES],
 )
 def test_overlays_merge_and_everything_is_built(bundle, files, data_file, tmp_path):
     free = ("iterations", "n_samples", "epochs", "lr", "lr_milestones", "val_interval", "key_metric", "batch_size")

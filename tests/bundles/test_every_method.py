@@ -4,19 +4,19 @@ import math
 
 import pytest
 from processes import runs
-from tiny import BUNDLES, execute, workflow, write_slices_for
+from tiny import BUNDLE_NAMES, execute, workflow, write_slices_for
 
 from es_medical.methods import TRAINED
 
-NAMES = sorted(path.name for path in BUNDLES.iterdir() if path.is_dir())
 WHOLE = "mnist_cs"  # every method; of the other bundles one of each kind
-PAIRS = [(bundle, method) for bundle in NAMES for method in (TRAINED if bundle == WHOLE else ("es_neq", "ei", "unsure"))]
+OTHERS = ("es_neq", "ei", "unsure")
+PAIRS = [(bundle, method) for bundle in BUNDLE_NAMES for method in (TRAINED if bundle == WHOLE else OTHERS)]
 
 
 @pytest.fixture(scope="module")
 def data_files(tmp_path_factory):
     """The tiny data file of each bundle."""
-    return {name: write_slices_for(name, tmp_path_factory.mktemp(name) / "slices.h5") for name in NAMES}
+    return {name: write_slices_for(name, tmp_path_factory.mktemp(name) / "slices.h5") for name in BUNDLE_NAMES}
 
 
 @pytest.mark.parametrize(("bundle", "method"), PAIRS)

@@ -1,7 +1,7 @@
 """Every bundle runs the methods that learn nothing, by `--method`, with the configuration of its training."""
 
 import pytest
-from tiny import BUNDLES, causes, execute, workflow, write_slices_for
+from tiny import BUNDLE_NAMES, causes, execute, workflow, write_slices_for
 
 from es_medical.jobs import training as weight_search
 from es_medical.methods import METHODS
@@ -9,7 +9,6 @@ from es_medical.methods import METHODS
 pytestmark = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning:mlflow", "ignore::FutureWarning:mlflow", "ignore::DeprecationWarning:sqlalchemy"
 )
-NAMES = sorted(path.name for path in BUNDLES.iterdir() if path.is_dir())
 SIZE = (8, 8)
 FREE = [name for name, method in METHODS.items() if not method.trained]
 
@@ -34,7 +33,7 @@ def few_weights(monkeypatch):
     monkeypatch.setattr(weight_search, "DECADES", (0.001, 0.1))
 
 
-@pytest.mark.parametrize("bundle", NAMES)
+@pytest.mark.parametrize("bundle", BUNDLE_NAMES)
 @pytest.mark.parametrize("method", [name for name in FREE if name != "biharmonic"])
 def test_method_runs_on_every_bundle(bundle, method, data_file, workflow_uri, client, tmp_path):
     execute(workflow(["train.yaml"], tmp_path, data_file(bundle), workflow_uri, bundle, method=method))
@@ -53,7 +52,7 @@ def test_biharmonic_runs_on_the_inpainting_bundle(data_file, workflow_uri, clien
     assert run.data.metrics["test/psnr"] > run.data.metrics["test/baseline_psnr"] + 3
 
 
-@pytest.mark.parametrize("bundle", [name for name in NAMES if name != "div2k_inpainting"])
+@pytest.mark.parametrize("bundle", [name for name in BUNDLE_NAMES if name != "div2k_inpainting"])
 def test_biharmonic_is_refused_by_the_other_bundles(bundle, data_file, workflow_uri, tmp_path):
     job = workflow(["train.yaml"], tmp_path, data_file(bundle), workflow_uri, bundle, method="biharmonic")
     with pytest.raises(RuntimeError) as info:

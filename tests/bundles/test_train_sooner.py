@@ -3,11 +3,10 @@
 import pytest
 import torch
 from processes import runs
-from tiny import BUNDLES, execute, workflow, write_slices_for
+from tiny import BUNDLE_NAMES, execute, workflow, write_slices_for
 
 from es_medical.losses import FrequencyWeighting, RampWeighting
 
-NAMES = sorted(path.name for path in BUNDLES.iterdir() if path.is_dir())
 SOONER = {"schedule": "cosine", "lr_end": 0.1, "warmup": 3, "ema": 0.9, "n_splits": 2}
 
 pytestmark = pytest.mark.filterwarnings(
@@ -22,7 +21,7 @@ def job(bundle, folder, uri, **overrides):
     return workflow(["train.yaml"], folder, source, uri, bundle, **(SOONER | overrides))
 
 
-@pytest.mark.parametrize("bundle", NAMES)
+@pytest.mark.parametrize("bundle", BUNDLE_NAMES)
 def test_knobs_reach_what_they_are_for(bundle, tmp_path):
     one = job(bundle, tmp_path, "sqlite:///none.db", epochs=7)
     one.initialize()

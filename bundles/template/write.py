@@ -1,0 +1,77 @@
+"""Write the files that all bundles have in common: `python bundles/template/write.py`.
+
+A user may copy the folder of a bundle elsewhere, so nothing in it refers to another bundle. What bundles have in common is
+written from the templates in `configs/` (jinja2); `<bundle>.yaml` beside this file holds what is particular to one. Overlays
+(`demo.yaml`, ...) and docs are written by hand, in the bundle.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+HERE = Path(__file__).parent
+BUNDLES = HERE.parent
+PLAIN = ("train.yaml", "evaluate.yaml", "calibrate.yaml", "multi_gpu_train.yaml", "logging.conf")
+
+
+def main() -> None:
+    """Write the shared files of every bundle and print the names of those that changed."""
+    for path, text in written().items():
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            print(path.relative_to(BUNDLES))
+
+
+def written() -> dict[Path, str]:
+    """Return the text of each file that this command writes, in all bundles."""
+    return {path: text for part in sorted(HERE.glob("*.yaml")) for path, text in _bundle(part).items()}
+
+
+def _bundle(part: Path) -> dict[Path, str]:
+    """Return the texts of one bundle; `part` holds what is particular to it."""
+    given = {"name": part.stem, **yaml.safe_load(part.read_text(encoding="utf-8"))}
+    configs = {name: _render(name, given) for name in PLAIN}
+    training = yaml.safe_load(configs["train.yaml"])
+    inference = yaml.safe_load(_render("inference.yaml", given | {"training": training}))
+    configs["inference.json"] = _json_by_line(inference)
+    configs["metadata.json"] = json.dumps(yaml.safe_load(_render("metadata.yaml", given)), indent=2) + "\n"
+    root = BUNDLES / part.stem
+    licence = (BUNDLES.parent / "LICENSE").read_text(encoding="utf-8")
+    return {root / "LICENSE": licence, **{root / "configs" / name: text for name, text in configs.items()}}
+
+
+def _render(name: str, given: dict[str, Any]) -> str:
+    """Fill in a template; a name that the bundle's part does not define is an error."""
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "configs"), undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True
+    )
+    environment.filters |= {"flow": _flow, "knobs": _knobs, "references": _references}
+    return environment.get_template(name).render(given)
+
+
+def _flow(value: object) -> str:
+    """Return a value as YAML in one line: `{a: 1, b: [x, null]}`."""
+    return yaml.safe_dump([value], default_flow_style=True, sort_keys=False, width=10**6)[1:-2]
+
+
+def _knobs(values: dict[str, object]) -> str:
+    """Return top-level entries, one a line: `views: 50`."""
+    return "\n".join(f"{name}: {_flow(value)}" for name, value in values.items())
+
+
+def _references(names: list[str]) -> str:
+    """Return arguments that take the entries of the same names: `views: "@views", sigma: "@sigma"`."""
+    return ", ".join(f'{name}: "@{name}"' for name in names)
+
+
+def _json_by_line(content: dict[str, object]) -> str:
+    """Return JSON with one top-level entry a line."""
+    return "{\n" + ",\n".join(f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in content.items()) + "\n}\n"
+
+
+if __name__ == "__main__":
+    main()
