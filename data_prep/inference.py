@@ -13,20 +13,26 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 
 from data_prep.demo.photographs import SCALES
-from data_prep.images import div2k, mnist
-from data_prep.images.div2k import find_images
+from data_prep.images import div2k, inpainting, mnist, sensing
 from data_prep.images.image_file import quiet_pillow
-from data_prep.images.inpainting import MaskKind, Photo, Photos
-from data_prep.images.mnist import scan
-from data_prep.images.sensing import Digit, tasks
+from data_prep.images.inpainting import Photo, photo_plan
+from data_prep.images.options import DIV2KOptions, MaskKind, MNISTOptions
+from data_prep.images.sensing import Digit, digit_plan
 from data_prep.mri import fastmri
-from data_prep.mri.options import Options
+from data_prep.mri.options import FastMRIOptions
 from data_prep.run.folders import digest_or_nothing
 from data_prep.run.manifest import PrepError, Pseudonyms, check_replaceable, default_salt, manifest_path
-from data_prep.run.runner import Plan, PrepRun, Task, run
+from data_prep.run.plan import Inventory, Task
+from data_prep.run.runner import PrepRun, measured_by, run
 from es_medical.data import read_header
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    from data_prep.run.runner import O
+
 logger = logging.getLogger(__name__)
+SPLIT = "test"  # of every image that is reconstructed
 
 
 def slice_file(
@@ -59,8 +65,11 @@ def slice_file(
     """
     if is_slice_file(source):
         return source
-    options = Options("all", acceleration, center_fraction, sigma, seed, train=1, test=0, val=0, mask_seed=mask_seed)
-    return _prepared(Path(source), output_dir, options)
+    options = FastMRIOptions(
+        slices="all", acceleration=acceleration, center_fraction=center_fraction, sigma=sigma, seed=seed, mask_seed=mask_seed,
+        train=1, test=0, val=0,
+    )  # fmt: skip
+    return _scan(Path(source), output_dir, options)
 
 
 def scan_file(source: str, output_dir: str, ckpt_dir: str) -> str:
@@ -84,7 +93,7 @@ def scan_file(source: str, output_dir: str, ckpt_dir: str) -> str:
 
     if is_slice_file(source):
         return source
-    return _prepared(Path(source), output_dir, options_of_training(read_preparation(ckpt_dir)))
+    return _scan(Path(source), output_dir, options_of_training(read_preparation(ckpt_dir)))
 
 
 def ct_file(source: str, output_dir: str, ckpt_dir: str) -> str:
@@ -103,26 +112,21 @@ def ct_file(source: str, output_dir: str, ckpt_dir: str) -> str:
         FileNotFoundError: there is no `source`, or no weights.
         PrepError: no usable CT series, the network was not trained on CT, or `output_dir` lies in the folder of the series.
     """
-    from rich.console import Console
-
     from data_prep.ct import lidc
+    from data_prep.ct.options import LIDCOptions
     from es_medical.engine.checkpoint import read_preparation
 
     if is_slice_file(source):
         return source
-    if Path(output_dir).resolve().is_relative_to(Path(source).resolve()):
-        raise PrepError(f"output_dir {output_dir} lies in {source}: the next run would take its images for CT series")
+    _check_outside(source, output_dir, "its images for CT series")
     made = read_preparation(ckpt_dir).get("configuration", {})
     if "views" not in made:
         raise PrepError(f"the weights were not trained on CT data of `data_prep` (made by: {made.get('command', 'unknown')})")
     knobs = {name: made[name] for name in ("size", "views", "sigma", "seed", "intercept")}
     knobs["photons"] = made.get("photons")
-    options = lidc.Options(slices="all", series="all", train=1, test=0, val=0, **knobs)
-    salt = default_salt(options.seed)
-    out = _output(Path(source), output_dir, salt)
-    if not lidc.run(lidc.Job(Path(source), out, options, salt, 1, None, Console())):
-        logger.error("not every series of %s could be prepared: see the list above; the others are reconstructed", source)
-    return str(out)
+    options = LIDCOptions(slices="all", series="all", train=1, test=0, val=0, **knobs)
+    prep = _prep_run("lidc", Path(source), output_dir, options)
+    return _path(prep, lidc.prepare(prep, Path(source)), "series", source)
 
 
 def image_file(source: str, output_dir: str, ckpt_dir: str) -> str:
@@ -142,21 +146,23 @@ def image_file(source: str, output_dir: str, ckpt_dir: str) -> str:
         PrepError: no usable image, the network was not trained on photographs or digits, or `output_dir` lies in the folder of
             the images.
     """
-    from data_prep.inference import prepare_images, seed_of
     from es_medical.engine.checkpoint import read_preparation
 
     if is_slice_file(source):
         return source
-    if Path(output_dir).resolve().is_relative_to(Path(source).resolve()):
-        raise PrepError(f"output_dir {output_dir} lies in {source}: the next run would take its pictures for input")
+    _check_outside(source, output_dir, "its pictures for input")
     preparation = read_preparation(ckpt_dir)
-    out = _output(Path(source), output_dir, default_salt(seed_of(preparation)))
-    if not prepare_images(Path(source), out, preparation):
-        logger.error("not every image of %s could be prepared: see the list above; the others are reconstructed", source)
-    return str(out)
+    made = preparation.get("configuration", {})
+    if made.get("mask") in get_args(MaskKind):
+        return _photographs(Path(source), output_dir, preparation)
+    if "matrix_seed" in made:
+        return _digits(Path(source), output_dir, preparation)
+    raise PrepError(
+        f"the weights were not trained on photographs or digits of `data_prep` (made by: {made.get('command', 'unknown')})"
+    )
 
 
-def options_of_training(preparation: Mapping[str, Any]) -> Options:
+def options_of_training(preparation: Mapping[str, Any]) -> FastMRIOptions:
     """The knobs that prepare a scan as the training data was, see `es_medical.engine.checkpoint.preparation`.
 
     Its noise is its own: the level is estimated anew, and none is added.
@@ -173,13 +179,13 @@ def options_of_training(preparation: Mapping[str, Any]) -> Options:
             f"the weights were trained on data of another kind ({made}): prepare the scan by `python -m data_prep` and "
             "give the slice file"
         )
-    kept = {field.name: configuration[field.name] for field in fields(Options) if field.name in configuration}
+    kept = {name: value for name, value in _known(FastMRIOptions, preparation).items() if name != "normalise"}
     mask = "".join("01"[bool(one)] for one in preparation["measured"])
     lines = {name: preparation[name] for name in ("acceleration", "center_fraction")}
     own = {"slices": "all", "train": 1, "test": 0, "val": 0, "with_image": False, "mask": mask}
     own |= {"size": tuple(preparation["size"]), "encoded_lines": preparation["encoded_lines"]}
     own |= {"sigma": None, "added_noise": 0.0}  # the scan has its own noise, and needs no more
-    return Options(**(kept | lines | own))
+    return FastMRIOptions(**(kept | lines | own))
 
 
 def is_slice_file(source: str) -> bool:
@@ -194,19 +200,30 @@ def is_slice_file(source: str) -> bool:
     return True
 
 
-def _output(source: Path, output_dir: str, salt: str) -> Path:
-    """Where the slices of a source are prepared: under a pseudonym, as the name itself may be a patient's."""
-    return Path(output_dir) / f"{Pseudonyms(salt).of('input', source.name)}_slices.h5"
+def _check_outside(source: str, output_dir: str, taken: str) -> None:
+    if Path(output_dir).resolve().is_relative_to(Path(source).resolve()):
+        raise PrepError(f"output_dir {output_dir} lies in {source}: the next run would take {taken}")
 
 
-def _prepared(source: Path, output_dir: str, options: Options) -> str:
+def _prep_run(command: str, source: Path, output_dir: str, options: O) -> PrepRun[O]:
+    """The run that prepares a source, into a file named by a pseudonym, as the name itself may be a patient's."""
     from rich.console import Console
 
     salt = default_salt(options.seed)
-    out = _output(source, output_dir, salt)
-    if not fastmri.run(fastmri.Job(source, out, options, salt, 1, None, Console()), dry_run=False, overwrite=False):
-        logger.error("not every file of %s could be prepared: see the list above; the others are reconstructed", source)
-    return str(out)
+    out = Path(output_dir) / f"{Pseudonyms(salt).of('input', source.name)}_slices.h5"
+    return PrepRun(command, options, out, salt, 1, None, Console())
+
+
+def _path(prep: PrepRun[Any], succeeded: bool, what: str, source: str | Path) -> str:
+    """Where the slices are; an error in the log where something failed."""
+    if not succeeded:
+        logger.error("not every %s of %s could be prepared: see the list above; the others are reconstructed", what, source)
+    return str(prep.out)
+
+
+def _scan(source: Path, output_dir: str, options: FastMRIOptions) -> str:
+    prep = _prep_run("fastmri", source, output_dir, options)
+    return _path(prep, fastmri.prepare(prep, source), "file", source)
 
 
 def raise_failures(slice_file: str, given: str = "") -> None:
@@ -222,99 +239,57 @@ def raise_failures(slice_file: str, given: str = "") -> None:
         raise PrepError(f"{len(failed)} of {len(sources)} sources failed and were not reconstructed: {causes}")
 
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-SPLIT = "test"
-
-
-def prepare_images(source: Path, out: Path, preparation: Mapping[str, Any]) -> bool:
-    """Write a slice file of all images of a source, photographs or digits, whichever the weights were trained on.
-
-    Args:
-        source: a folder with images (IDX files for digits), or one file.
-        out: slice file to write.
-        preparation: how the training data was made, see `es_medical.engine.checkpoint.preparation`.
-
-    Returns:
-        whether nothing failed.
-
-    Raises:
-        PrepError: no usable image, weights that were trained on data of another kind, or a mask or size that differs from that
-            of the training data.
-    """
-    made = preparation.get("configuration", {})
-    check_replaceable(out, overwrite=False)
-    if made.get("mask") in get_args(MaskKind):
-        return _photographs(source, out, preparation)
-    if "matrix_seed" in made:
-        return _digits(source, out, preparation)
-    raise PrepError(
-        f"the weights were not trained on photographs or digits of `data_prep` (made by: {made.get('command', 'unknown')})"
-    )
-
-
-def seed_of(preparation: Mapping[str, Any]) -> int:
-    """The seed of the training data, which salts the hashed names."""
-    return int(preparation.get("configuration", {}).get("seed", 0))
-
-
-def _photographs(source: Path, out: Path, preparation: Mapping[str, Any]) -> bool:
+def _photographs(source: Path, output_dir: str, preparation: Mapping[str, Any]) -> str:
     """Whatever folder an image lies in: DIV2K's own folders play no part here."""
     options = _photo_options(preparation)
-    camera = options.camera()
+    prep = _prep_run("div2k", source, output_dir, options)
+    check_replaceable(prep.out, overwrite=False)
+    camera = div2k.camera_of(options)
     if not np.array_equal(camera.mask.bool().numpy(), np.asarray(preparation["measured"], bool)):
         raise PrepError(
             "the mask of the training data cannot be drawn anew by this version: prepare the images by the version that made "
             "the training data, and give the slice file"
         )
-    frame = _frame("div2k", options, out, options.seed)
     with quiet_pillow():
-        found, outcomes = find_images(source, out)
-        photos = [(one.name, Photo(one.path, digest_or_nothing(one.path), SPLIT)) for one in found]
-        plan = Plan(
-            sources={name: photo.digest for name, photo in photos},
-            tasks=[Task(name, photo) for name, photo in photos],
-            outcomes=outcomes,
-            identity=[f"{SPLIT}/{photo.digest}" for _, photo in photos],
-        )
-        return run(frame, plan, Photos(camera, partial(div2k.cut, options=options), frame.pseudonyms))
+        found, outcomes = div2k.find_images(source, prep.out)
+        tasks = [Task(one.name, Photo(one.path, digest_or_nothing(one.path), SPLIT)) for one in found]
+        digests = {task.source: task.work.digest for task in tasks}
+        inventory = Inventory(digests, outcomes, [f"{SPLIT}/{digest}" for digest in digests.values()])
+        plan = photo_plan(prep, tasks, camera, partial(div2k.cut, options=options))
+        succeeded = run(prep, inventory, lambda: plan, measured_by(inpainting.describe, prep.out))
+    return _path(prep, succeeded, "image", source)
 
 
-def _photo_options(preparation: Mapping[str, Any]) -> div2k.Options:
+def _photo_options(preparation: Mapping[str, Any]) -> DIV2KOptions:
     """The knobs of the training data, for central crops alone."""
-    kept, crop = _known(div2k.Options, preparation), preparation["size"][0]
+    kept, crop = _known(DIV2KOptions, preparation), preparation["size"][0]
     if "crop" not in preparation["configuration"]:  # the demo: its test crops are of photographs so many times as high
         kept["size"] = SCALES[SPLIT][0] * crop
-    return div2k.Options(**(kept | {"crop": crop, "crops": 1, "train": 0, "test": 1, "val": 0, "with_image": True}))
+    return DIV2KOptions(**(kept | {"crop": crop, "crops": 1, "train": 0, "test": 1, "val": 0, "with_image": True}))
 
 
-def _digits(source: Path, out: Path, preparation: Mapping[str, Any]) -> bool:
+def _digits(source: Path, output_dir: str, preparation: Mapping[str, Any]) -> str:
     """Blank images and copies too."""
     everything = {"train": None, "test": None, "val": 0, "with_image": True}
-    options = mnist.Options(**(_known(mnist.Options, preparation) | everything))
-    files, outcomes = scan(source, out)
+    options = MNISTOptions(**(_known(MNISTOptions, preparation) | everything))
+    prep = _prep_run("mnist", source, output_dir, options)
+    check_replaceable(prep.out, overwrite=False)
+    files, outcomes = mnist.scan(source, prep.out)
     size, trained = files[0].images.pixels.shape[1:], tuple(preparation["size"])
     if size != trained:
         raise PrepError(f"images of {size[0]} x {size[1]}: the weights were trained on {trained[0]} x {trained[1]} pixels")
-    frame = _frame("mnist", options, out, options.seed)
-    work: list[Task[Sequence[Digit]]] = []
+    tasks: list[Task[Sequence[Digit]]] = []
     for file in files:
-        keys = [frame.pseudonyms.of("slice", file.images.digest, number) for number in range(len(file.images.pixels))]
+        keys = [prep.pseudonyms.of("slice", file.images.digest, number) for number in range(len(file.images.pixels))]
         digits = [Digit(pixels, key, SPLIT, k) for k, (pixels, key) in enumerate(zip(file.images.pixels, keys, strict=True))]
-        work += tasks(file.name, digits)
-    sources = {file.name: file.file_digest for file in files}
-    plan = Plan(sources, work, outcomes, [f"{SPLIT}/{file.images.digest}" for file in files], "images of IDX files")
-    return run(frame, plan, options.sensing((size[0], size[1])))
+        tasks += sensing.tasks(file.name, digits)
+    identity = [f"{SPLIT}/{file.images.digest}" for file in files]
+    inventory = Inventory({file.name: file.file_digest for file in files}, outcomes, identity)
+    plan = digit_plan(mnist.sensing_of(options, files), tasks, mnist.TARGET)
+    return _path(prep, run(prep, inventory, lambda: plan, measured_by(sensing.describe, prep.out)), "image", source)
 
 
 def _known(options: type[DataclassInstance], preparation: Mapping[str, Any]) -> dict[str, Any]:
     """The knobs of the training data that the command for any folder has too (a demo has others)."""
     made = preparation["configuration"]
     return {field.name: made[field.name] for field in fields(options) if field.name in made}
-
-
-def _frame(command: str, options: DataclassInstance, out: Path, seed: int) -> PrepRun:
-    from rich.console import Console
-
-    return PrepRun(command, options, out, default_salt(seed), 1, None, Console())

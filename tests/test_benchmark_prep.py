@@ -100,4 +100,4 @@ def test_a_failing_run_is_an_error(tmp_path):
     make_volume(source / "good.h5", 1, SIZE, 0)
     (source / "bad.h5").write_bytes(b"no HDF5")
     with worker_pool(1) as pool, pytest.raises(RuntimeError, match="failed on a file"):
-        prep.prepare(prep._job(source, tmp_path / "out.h5", 1, pool))
+        prep.prepare(prep._prep_run(tmp_path / "out.h5", 1, pool), source)

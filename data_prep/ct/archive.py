@@ -12,8 +12,8 @@ from data_prep.ct import metadata as ct_metadata
 from data_prep.ct.header import CTFile, read_ct
 from data_prep.ct.metadata import Entry, read_table
 from data_prep.ct.series import CTSeries, by_series, make_series, name_series
-from data_prep.ct.walk import find_files, kind_of, not_dicom
-from data_prep.run.folders import Source
+from data_prep.ct.walk import kind_of, not_dicom
+from data_prep.run.folders import Source, find_files
 from data_prep.run.manifest import Outcome, PrepError, SkipError
 
 Mapped = Callable[[Callable[[Source], CTFile | Outcome], Sequence[Source]], Iterable[CTFile | Outcome]]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Literal
 
-from data_prep.run.folders import Source, is_folder, own_files, walk
-from data_prep.run.manifest import Outcome, PrepError
+from data_prep.run.folders import Source
+from data_prep.run.manifest import Outcome
 
 Kind = Literal["dicom", "bare", "archive", "other"]
 
@@ -15,39 +14,6 @@ PREAMBLE = 128  # bytes before the letters DICM
 DICOM_SUFFIXES = {".dcm", ".dicom", ".ima"}
 PACKED = (b"PK\x03\x04", b"\x1f\x8b", b"7z\xbc\xaf", b"Rar!", b"BZh")
 BARE = {b"\x08\x00", b"\x02\x00", b"\x00\x08", b"\x00\x02"}  # groups 0008 and 0002, little and big endian
-
-
-def find_files(source: Path, out: Path) -> tuple[list[Source], list[Outcome]]:
-    """Every regular file below a folder (or the one file given) but our own output, in the order of names.
-
-    Links to folders are followed; each folder is looked at once.
-
-    Returns:
-        the files, and what else needs a word: broken links, folders that cannot be read.
-
-    Raises:
-        PrepError: nothing there, or OUT is the source itself.
-    """
-    if not is_folder(source, out):
-        return [Source(source, source.name)], []
-    ours = own_files(out)
-    files, stray = list[Source](), list[Outcome]()
-    for found in walk(source):
-        item = found if isinstance(found, Outcome) else _checked(found)
-        if isinstance(item, Outcome):
-            stray.append(item)
-        elif os.path.realpath(item.path) not in ours:
-            files.append(item)
-    if not files:
-        raise PrepError(f"no file below {source}" + "".join(f"; {one.name}: {one.cause}" for one in stray))
-    return sorted(files, key=lambda item: item.name), stray
-
-
-def _checked(item: Source) -> Source | Outcome:
-    if item.path.is_file():
-        return item
-    broken = item.path.is_symlink()
-    return Outcome(item.name, "failed", "broken link") if broken else Outcome(item.name, "skipped", "not a regular file")
 
 
 def kind_of(path: Path) -> Kind:

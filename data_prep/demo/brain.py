@@ -5,62 +5,29 @@ Neighbouring slices look alike, so training, validation and test slices are cont
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import util
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import nibabel
 import numpy as np
 import torch
 from torch.nn.functional import interpolate
 
-from data_prep.mri.normalisation import Acquisition, Normalisation, VolumeRange, crop_or_pad
-from data_prep.run.manifest import (
-    RECIPE,
-    Outcome,
-    PrepError,
-    Pseudonyms,
-    announce_changes,
-    check_replaceable,
-    default_salt,
-    earlier_outcomes,
-    manifest_path,
-    provenance,
-    source_hash,
-    split_counts,
-    write_manifest,
-)
-from es_medical.data import SliceHeader, SliceWriter, file_digest, read_header
+from data_prep.demo.options import BrainOptions
+from data_prep.mri.normalisation import Acquisition, VolumeRange, crop_or_pad
+from data_prep.run.manifest import Outcome, PrepError, check_replaceable
+from data_prep.run.plan import Inventory, Made, Plan, Tally, Task
+from data_prep.run.runner import PrepRun, measured_by, run
+from es_medical.data import Shapes, SliceHeader, file_digest
 from es_medical.data.geometry import Geometry
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from rich.console import Console
 
 TEMPLATE = "mni_icbm152_t1_tal_nlin_sym_09a_converted.nii.gz"
 LEAST_TISSUE = 0.01  # share of the pixels of a slice above a tenth of the volume's maximum
-
-
-@dataclass(frozen=True)
-class Options:
-    """Knobs of the demo: see `python -m data_prep demo mri --help`."""
-
-    size: int = 64
-    acceleration: float = 4
-    center_fraction: float = 0.08
-    sigma: float = 0.005
-    seed: int = 0
-    val: int = 10
-    test: int = 20
-    gap: int = 2
-    normalise: Normalisation = "slice"
-    with_image: bool = True
-    mask_seed: int | None = 5
-
-    def acquisition(self) -> tuple[float, float, float, int, bool, int | None]:
-        """What `Acquisition` takes beside the size."""
-        return self.acceleration, self.center_fraction, self.sigma, self.seed, self.with_image, self.mask_seed
 
 
 def template_path() -> Path:
@@ -138,52 +105,51 @@ def blocks(n: int, val: int, test: int, gap: int) -> list[tuple[str, range]]:
     return layout
 
 
-def run(out: Path, options: Options, overwrite: bool, console: Console) -> None:
-    """Writes the demo data set to OUT, unless it is there already.
+class Block(NamedTuple):
+    """Some neighbouring slices: their indices, their split, and the hash that they have in place of a patient's."""
+
+    indices: range
+    split: str
+    subject: str
+
+
+def prepare(prep: PrepRun[BrainOptions], overwrite: bool = False) -> bool:
+    """Writes the demo data set, unless it is there already.
 
     Raises:
         PrepError: no template, an OUT that is not ours, or options that fit no data set.
     """
-    check_replaceable(out, overwrite)
+    check_replaceable(prep.out, overwrite)
     path = template_path()
-    pseudonyms = Pseudonyms(default_salt(options.seed))
-    source = file_digest(path)
-    configuration = {"command": "demo mri", "recipe": RECIPE, **asdict(options)}
-    digest = provenance(pseudonyms, configuration, [source])
-    if overwrite or earlier_outcomes(out, digest, [TEMPLATE], pseudonyms) is None:
-        announce_changes(out, configuration, console)
-        acquisition = Acquisition((options.size, options.size), *options.acquisition())
-        header = acquisition.header(configuration, {source_hash(TEMPLATE, pseudonyms): source}, digest)
-        n = _write(out, *axial_slices(path, options.size), acquisition, header, options)
-        write_manifest(out, digest, [Outcome(TEMPLATE, "done", slices=n, target="T1 template")], pseudonyms)
-    else:
-        console.print("up to date: same input, same configuration")
-    report(out, console)
+    digest = file_digest(path)
+    inventory, lines = Inventory({TEMPLATE: digest}, [], [digest]), measured_by(describe, prep.out)
+    return run(prep, inventory, partial(plan, prep, path), lines, overwrite=overwrite, table=False)
 
 
-def _write(
-    out: Path, slices: NDArray, planes: list[Geometry], acquisition: Acquisition, header: SliceHeader, options: Options
-) -> int:
-    volume = VolumeRange(float(slices.min()), float(slices.max()))
-    pseudonyms = Pseudonyms(default_salt(options.seed))
-    with SliceWriter(out, header, acquisition.size, acquisition.with_image) as writer:
-        for block, (split, indices) in enumerate(blocks(len(slices), options.val, options.test, options.gap)):
-            subject = pseudonyms.of("block", block)
-            for i in indices:
-                key, by = pseudonyms.of("slice", i), options.normalise
-                writer.append(acquisition.record(slices[i], volume, by, key, subject, split, planes[i], i))
-        return writer.n
-
-
-def report(out: Path, console: Console) -> None:
-    """Says where the file is and what it holds."""
-    header = read_header(out)
-    counts = split_counts(header.splits)
-    lines = int(header.mask.sum())
-    console.print(f"{out}: {header.n} slices of {header.size[0]} x {header.size[1]} ({counts})", soft_wrap=True)
-    console.print(
-        f"{lines} of {header.mask.shape[-1]} k-space lines (nominal x{header.acceleration:g}), sigma {header.sigma:g}, "
-        f"ground truth {'stored' if header.has_image else 'not stored'}",
-        soft_wrap=True,
+def plan(prep: PrepRun[BrainOptions], path: Path) -> Plan[Block]:
+    """The blocks of slices of the template, each made by `Acquisition.record`."""
+    options, pseudonyms = prep.options, prep.pseudonyms
+    size = (options.size, options.size)
+    acquisition = Acquisition(
+        size, options.acceleration, options.center_fraction, options.sigma, options.seed, options.with_image, options.mask_seed
     )
-    console.print(f"manifest: {manifest_path(out)}", soft_wrap=True)
+    slices, planes = axial_slices(path, options.size)
+    volume = VolumeRange(float(slices.min()), float(slices.max()))
+
+    def make(block: Block) -> Made:
+        keys = [(i, pseudonyms.of("slice", i)) for i in block.indices]
+        by, subject, split = options.normalise, block.subject, block.split
+        return Made([acquisition.record(slices[i], volume, by, key, subject, split, planes[i], i) for i, key in keys])
+
+    layout = blocks(len(slices), options.val, options.test, options.gap)
+    tasks = [Task(TEMPLATE, Block(part, split, pseudonyms.of("block", k))) for k, (split, part) in enumerate(layout)]
+    return Plan(acquisition, Shapes.kspace(size), make, tasks, _outcome)
+
+
+def _outcome(tally: Tally) -> list[Outcome]:
+    return tally.failures or [Outcome(TEMPLATE, "done", slices=tally.n, target="T1 template")]
+
+
+def describe(header: SliceHeader) -> str:
+    """What the slices of a file were measured by."""
+    return f"{int(header.mask.sum())} of {header.mask.shape[-1]} k-space lines (nominal x{header.acceleration:g})"

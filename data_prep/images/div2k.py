@@ -8,56 +8,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from os.path import realpath
 from pathlib import Path, PurePosixPath
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from data_prep.images.image_file import SUFFIXES, Picture, image_size, quiet_pillow
-from data_prep.images.inpainting import Camera, MaskKind, Photo, Photos
-from data_prep.run.folders import Source, digest_or_nothing, is_folder, own_files, walk
-from data_prep.run.manifest import Outcome, PrepError, check_replaceable
-from data_prep.run.runner import Plan, PrepRun, Task, run
-from data_prep.run.splits import Shares, split_subjects
+from data_prep.images.inpainting import Camera, Photo, describe, photo_plan
+from data_prep.images.options import DIV2KOptions, Resize
+from data_prep.run.folders import Source, digest_or_nothing, listed, regular, without_copies
+from data_prep.run.manifest import Outcome, PrepError, Pseudonyms, check_replaceable
+from data_prep.run.plan import Inventory, Task
+from data_prep.run.runner import PrepRun, measured_by, run
+from data_prep.run.splits import BEYOND, Shares, split_subjects
 from es_medical.randomness import item_generator
 
-Resize = Literal["short", "stretch"]
 Size = tuple[int, int]
 
 ORDER = ("test", "val", "train")  # of the file: of two images with the same pixels the one for test is kept
-
-
-@dataclass(frozen=True)
-class Options:
-    """Knobs that decide what the file holds: see `python -m data_prep div2k --help`."""
-
-    size: int = 256
-    crop: int = 128
-    resize: Resize = "short"
-    crops: int = 1
-    mask: MaskKind = "values"
-    keep: float | None = None
-    sigma: float = 0.0
-    seed: int = 0
-    mask_seed: int | None = None
-    train: float = 800
-    test: float = 100
-    val: int | None = None
-    with_image: bool = True
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.crop <= self.size:
-            raise PrepError(f"crop {self.crop}: expected 1 to {self.size}, the size after resizing")
-        if self.crops < 1:
-            raise PrepError(f"crops {self.crops}: expected at least 1, the central one")
-
-    def camera(self) -> Camera:
-        """What all crops go through."""
-        return Camera(self.crop, self.mask, self.keep, self.sigma, self.seed, self.mask_seed, self.with_image)
 
 
 class Examined(NamedTuple):
@@ -76,7 +46,7 @@ class Examined(NamedTuple):
     problem: str
 
 
-def prepare(frame: PrepRun, source: Path, options: Options, dry_run: bool = False, overwrite: bool = False) -> bool:
+def prepare(prep: PrepRun[DIV2KOptions], source: Path, dry_run: bool = False, overwrite: bool = False) -> bool:
     """Writes the slice file and its manifest, unless they are up to date.
 
     Returns:
@@ -86,34 +56,40 @@ def prepare(frame: PrepRun, source: Path, options: Options, dry_run: bool = Fals
         PrepError: no image, half of DIV2K, nothing to write, or an OUT that is not ours.
     """
     with quiet_pillow():
-        check_replaceable(frame.out, overwrite)
-        pipeline = Photos(options.camera(), partial(cut, options=options), frame.pseudonyms)
-        return run(frame, plan(frame, source, options), pipeline, dry_run, overwrite)
+        check_replaceable(prep.out, overwrite)
+        camera, cutting = camera_of(prep.options), partial(cut, options=prep.options)
+        inventory, tasks = plan(prep, source)
+        lines = measured_by(describe, prep.out)
+        return run(prep, inventory, lambda: photo_plan(prep, tasks, camera, cutting), lines, dry_run, overwrite)
 
 
-def plan(frame: PrepRun, source: Path, options: Options) -> Plan[Photo]:
+def camera_of(options: DIV2KOptions) -> Camera:
+    """What all crops go through."""
+    return Camera(options.crop, options.mask, options.keep, options.sigma, options.seed, options.mask_seed, options.with_image)
+
+
+def plan(prep: PrepRun[DIV2KOptions], source: Path) -> tuple[Inventory, list[Task[Photo]]]:
     """Finds the images, looks at the head of each, drops copies and assigns splits.
 
     Raises:
         PrepError: no image, or half of DIV2K.
     """
-    found, stray = find_images(source, frame.out)
+    found, stray = find_images(source, prep.out)
     roles, outside = divided(source, found)
-    for line in missing(roles):
-        frame.console.print(line, markup=False, soft_wrap=True)
-    work = partial(_examine, roles=roles, crop=options.crop)
-    examined = list(frame.mapped(work, [one for one in found if one.name in roles], "headers"))
+    prep.say(*missing(roles))
+    work = partial(_examine, roles=roles, crop=prep.options.crop)
+    examined = list(prep.mapped(work, [one for one in found if one.name in roles], "headers"))
     broken = [Outcome(one.source.name, "failed", one.problem) for one in examined if one.problem]
-    kept, copies = _without_copies([one for one in examined if not one.problem])
-    splits = assign({one.digest: one.role for one in kept}, options)
-    beyond = [one for one in kept if splits[one.digest] is None]
-    left_out = [Outcome(one.source.name, "skipped", "beyond the --train and --test counts") for one in beyond]
-    return Plan(
+    whole = sorted((one for one in examined if not one.problem), key=lambda one: (one.role != "test", one.source.name))
+    kept, copies = without_copies(whole, lambda one: one.digest, lambda one: one.source.name)
+    splits = assign({one.digest: one.role for one in kept}, prep.options)
+    beyond = [Outcome(one.source.name, "skipped", BEYOND) for one in kept if splits[one.digest] is None]
+    inventory = Inventory(
         sources={one.source.name: one.digest for one in examined},
-        tasks=_tasks(kept, splits, frame),
-        outcomes=[*stray, *outside, *broken, *copies, *left_out],
+        outcomes=[*stray, *outside, *broken, *copies, *beyond],
         identity=[f"{one.role}/{one.digest}" for one in examined],
     )
+    return inventory, _tasks(kept, splits, prep.pseudonyms)
 
 
 def _examine(source: Source, roles: Mapping[str, str], crop: int) -> Examined:
@@ -125,19 +101,7 @@ def _examine(source: Source, roles: Mapping[str, str], crop: int) -> Examined:
     return Examined(source, roles[source.name], digest, problem)
 
 
-def _without_copies(examined: Sequence[Examined]) -> tuple[list[Examined], list[Outcome]]:
-    """One file of each content, of those the one for test, and the others."""
-    kept: dict[str, Examined] = {}
-    for one in sorted(examined, key=lambda one: (one.role != "test", one.source.name)):
-        kept.setdefault(one.digest, one)
-    copies = [one for one in examined if kept[one.digest] is not one]
-    cause = "copy of another file"
-    return list(kept.values()), [
-        Outcome(one.source.name, "skipped", cause, f"({kept[one.digest].source.name})") for one in copies
-    ]
-
-
-def assign(roles: Mapping[str, str], options: Options) -> dict[str, str | None]:
+def assign(roles: Mapping[str, str], options: DIV2KOptions) -> dict[str, str | None]:
     """Splits images: by their folders where these say it, else all of them by a hash.
 
     Args:
@@ -160,9 +124,9 @@ def assign(roles: Mapping[str, str], options: Options) -> dict[str, str | None]:
     return split | {digest: one and "test" for digest, one in tested.items()}
 
 
-def _tasks(kept: Sequence[Examined], splits: Mapping[str, str | None], frame: PrepRun) -> list[Task[Photo]]:
+def _tasks(kept: Sequence[Examined], splits: Mapping[str, str | None], pseudonyms: Pseudonyms) -> list[Task[Photo]]:
     """In an order that names play no part in."""
-    ordered = sorted(kept, key=lambda one: frame.pseudonyms.of("subject", one.digest))
+    ordered = sorted(kept, key=lambda one: pseudonyms.of("subject", one.digest))
     return [
         Task(one.source.name, Photo(one.source.path, one.digest, split))
         for split in ORDER
@@ -195,7 +159,7 @@ def target_size(old: Size, size: int, resize: Resize) -> Size:
     return round(old[0] * side / min(old)), round(old[1] * side / min(old))
 
 
-def cut(picture: Picture, photo: Photo, options: Options) -> tuple[list[Tensor], list[str]]:
+def cut(picture: Picture, photo: Photo, options: DIV2KOptions) -> tuple[list[Tensor], list[str]]:
     """The central crop (3, crop, crop) of a resized image, and for training the random ones; what to say of it.
 
     Raises:
@@ -229,7 +193,7 @@ def crop_corners(size: Size, crop: int, n: int, generator: torch.Generator) -> l
 
 FOLDERS = {"train": "DIV2K_train_HR", "test": "DIV2K_valid_HR"}
 WHOLE = {"train": 800, "test": 100}
-PACKED = (".zip", ".tar", ".gz", ".tgz", ".7z", ".rar")
+PACKED = (".zip", ".tar", ".gz", ".7z")
 HINT = (
     "expected DIV2K_train_HR (0001.png to 0800.png) and DIV2K_valid_HR (0801.png to 0900.png) anywhere below it, or any other "
     "folder of images. Nothing is downloaded: get DIV2K_train_HR.zip and DIV2K_valid_HR.zip from "
@@ -247,17 +211,9 @@ def find_images(source: Path, out: Path) -> tuple[list[Source], list[Outcome]]:
     """
     if not source.exists():
         raise PrepError(f"no file or folder {source}; {HINT}")
-    if not is_folder(source, out):
-        return [Source(source, source.name)], []
-    ours = own_files(out)
-    items = sorted((item for item in walk(source) if realpath(source / item.name) not in ours), key=lambda item: item.name)
-    checked = [item if isinstance(item, Outcome) else _check(item) for item in items]
-    images = [item for item in checked if isinstance(item, Source)]
-    stray = [item for item in checked if isinstance(item, Outcome)]
+    images, stray = listed(source, out, _check)
     if not images:
-        packed = sorted(
-            PurePosixPath(one.name).name for one in stray if one.name.lower().endswith((".zip", ".tar", ".gz", ".7z"))
-        )
+        packed = sorted(PurePosixPath(one.name).name for one in stray if one.name.lower().endswith(PACKED))
         unpack = f" ({', '.join(packed[:3])}: to be unpacked)" if packed else ""
         raise PrepError(f"no image below {source} among {len(stray)} files{unpack}; {HINT}")
     return images, stray
@@ -268,10 +224,7 @@ def _check(item: Source) -> Source | Outcome:
         return Outcome(item.name, "skipped", "hidden")
     if item.path.suffix.lower() not in SUFFIXES:
         return Outcome(item.name, "skipped", "no suffix of an image (.png, .jpg, .tif, .webp, ...)")
-    if item.path.is_file():
-        return item
-    broken = item.path.is_symlink() and not item.path.exists()
-    return Outcome(item.name, "failed", "broken link") if broken else Outcome(item.name, "skipped", "not a regular file")
+    return regular(item)
 
 
 def divided(source: Path, images: list[Source]) -> tuple[dict[str, str], list[Outcome]]:

@@ -5,22 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
 from data_prep.images.image_file import Picture, read_image
+from data_prep.images.options import MaskKind
 from data_prep.run.manifest import PrepError, Pseudonyms
-from data_prep.run.runner import Made
+from data_prep.run.plan import Made, Plan, Task, image_outcomes
 from es_medical.data import Shapes, SliceHeader, SliceRecord
 from es_medical.randomness import item_generator
 
 if TYPE_CHECKING:
+    from data_prep.run.runner import PrepRun
     from es_medical.physics.pixels import Inpainting
 
-MaskKind = Literal["values", "pixels", "random_columns", "even_columns"]
 CHANNELS = 3  # red, green, blue
 KEEP, KEEP_EVEN = 0.3, 0.5
 WORDS = {
@@ -122,10 +123,6 @@ class Camera:
             slice=number,
         )
 
-    def describe(self) -> str:
-        """For the terminal."""
-        return f"{100 * float(self.mask.float().mean()):.1f} % kept ({WORDS[self.kind]})"
-
 
 class Photo(NamedTuple):
     """An image file to read: where it is, the SHA-256 of its bytes, and its split."""
@@ -138,55 +135,36 @@ class Photo(NamedTuple):
 Cut = Callable[[Picture, Photo], tuple[Sequence[Tensor], Sequence[str]]]
 
 
-@dataclass(frozen=True)
-class Photos:
-    """What all image files go through (a `data_prep.run.runner.Pipeline`): decoded, cut, and measured by the one camera.
+def make_photo(photo: Photo, camera: Camera, cut: Cut, pseudonyms: Pseudonyms) -> Made:
+    """The records of one file, decoded, cut, and measured by the one camera; a photograph counts as a subject of its own.
 
-    Attributes:
+    Args:
+        photo: the file.
         camera: the operator and its noise.
         cut: images (3, size, size) in [0, 1] of a picture, and notes; raises PrepError where there are none.
         pseudonyms: salted hashes of the run.
+
+    Raises:
+        PrepError: it cannot be decoded, or is too small.
     """
+    picture = read_image(photo.path)
+    images, notes = cut(picture, photo)
+    subject = pseudonyms.of("subject", photo.digest)
+    keys = [pseudonyms.of("slice", photo.digest, k) for k in range(len(images))]
+    records = [
+        camera.record(image, key, subject, photo.split, k) for k, (image, key) in enumerate(zip(images, keys, strict=True))
+    ]
+    return Made(records, [*picture.notes, *notes] * len(records), content=picture.content())
 
-    camera: Camera
-    cut: Cut
-    pseudonyms: Pseudonyms
 
-    @property
-    def size(self) -> tuple[int, int]:
-        """(H, W) of the images."""
-        return self.camera.size, self.camera.size
+def photo_plan(
+    prep: PrepRun[Any], tasks: Sequence[Task[Photo]], camera: Camera, cut: Cut, target: str = "images"
+) -> Plan[Photo]:
+    """What is to be done with some photographs; `target` says what the ground truth is."""
+    make = partial(make_photo, camera=camera, cut=cut, pseudonyms=prep.pseudonyms)
+    return Plan(camera, camera.shapes, make, tasks, partial(image_outcomes, target=target))
 
-    @property
-    def shapes(self) -> Shapes:
-        """What is stored of an image."""
-        return self.camera.shapes
 
-    @property
-    def with_image(self) -> bool:
-        """Whether ground truth is stored."""
-        return self.camera.with_image
-
-    def header(self, configuration: Mapping[str, object], source_digests: Mapping[str, str], digest: str) -> SliceHeader:
-        """The header of the file."""
-        return self.camera.header(configuration, source_digests, digest)
-
-    def make(self, work: Photo) -> Made:
-        """The records of one file; a photograph counts as a subject of its own.
-
-        Raises:
-            PrepError: it cannot be decoded, or is too small.
-        """
-        picture = read_image(work.path)
-        images, notes = self.cut(picture, work)
-        subject = self.pseudonyms.of("subject", work.digest)
-        keys = [self.pseudonyms.of("slice", work.digest, k) for k in range(len(images))]
-        records = [
-            self.camera.record(image, key, subject, work.split, k)
-            for k, (image, key) in enumerate(zip(images, keys, strict=True))
-        ]
-        return Made(records, [*picture.notes, *notes], content=picture.content())
-
-    def describe(self) -> str:
-        """For the terminal."""
-        return self.camera.describe()
+def describe(header: SliceHeader) -> str:
+    """What the images of a file were measured by."""
+    return f"{100 * float(header.mask.float().mean()):.1f} % kept ({WORDS[header.operator['mask']]})"

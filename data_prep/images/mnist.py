@@ -9,46 +9,25 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from data_prep.ct.walk import find_files
 from data_prep.images.idx_file import IdxImages, read_idx_images
-from data_prep.images.sensing import Digit, Sensing, tasks
-from data_prep.run import runner as framework
-from data_prep.run.folders import Source
+from data_prep.images.options import MNISTOptions
+from data_prep.images.sensing import Digit, Sensing, describe, digit_plan, tasks
+from data_prep.run.folders import Source, find_files
 from data_prep.run.manifest import Outcome, PrepError, Pseudonyms, SkipError, check_replaceable
-from data_prep.run.runner import Plan, PrepRun
+from data_prep.run.plan import Inventory, Plan
+from data_prep.run.runner import PrepRun, measured_by, run
 from data_prep.run.splits import VALIDATION_SHARE
 from es_medical.data import file_digest
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 BLANK, COPY = "blank images left out", "images left out that equal another one"
+TARGET = "images of IDX files"
 UNUSED = "not used: both files of MNIST are there"
-BEYOND = "no image of it is taken: see --train and --test"
+NONE_TAKEN = "no image of it is taken: see --train and --test"
 OWN_SHARES = (60_000, 10_000)  # of MNIST itself: for "all" of files that serve both
-
-
-@dataclass(frozen=True)
-class Options:
-    """Knobs that decide what the file holds: see `python -m data_prep mnist --help`. None in train and test takes all."""
-
-    ratio: float = 0.3
-    sigma: float = 0.0
-    seed: int = 0
-    matrix_seed: int | None = None
-    train: int | None = 20_000
-    test: int | None = 100
-    val: int | None = None
-    with_image: bool = True
-
-    def sensing(self, size: tuple[int, int]) -> Sensing:
-        """What all images go through."""
-        return Sensing(size, self.ratio, self.sigma, self.seed, self.matrix_seed, self.with_image)
 
 
 class Place(NamedTuple):
@@ -108,7 +87,7 @@ class Choice:
         return [file.note, *counts] if file.note else counts
 
 
-def choose(sides: Sides, options: Options, choice: Choice) -> dict[Place, str]:
+def choose(sides: Sides, options: MNISTOptions, choice: Choice) -> dict[Place, str]:
     """The split of each image taken; what equals a test image is left out of training.
 
     Of MNIST's own files the first ones are taken, as the authors do; images of files that serve both are drawn by the seed.
@@ -153,9 +132,9 @@ def _shuffled(places: Iterable[Place], seed: int, stream: str) -> list[Place]:
     return sorted(places, key=lambda place: hashlib.sha256(f"{seed}/{stream}/{place.id}".encode()).digest())
 
 
-def make_plan(
-    files: Sequence[DigitFile], outcomes: Sequence[Outcome], options: Options, pseudonyms: Pseudonyms
-) -> Plan[Sequence[Digit]]:
+def plan(
+    files: Sequence[DigitFile], outcomes: Sequence[Outcome], sensing: Sensing, options: MNISTOptions, pseudonyms: Pseudonyms
+) -> tuple[Inventory, Plan[Sequence[Digit]]]:
     """Chooses the images and their splits, and says what decided it."""
     sides, choice = Sides.of(files), Choice(pseudonyms)
     pixels = {file.name: file.images.pixels for file in files}
@@ -164,24 +143,22 @@ def make_plan(
         digits[place.file].append(Digit(pixels[place.file][place.number], place.id, split, place.number))
     used = [file for file in files if file.name in digits]
     neither = {file.name for file in sides.neither}
-    unused = [(file, UNUSED if file.name in neither else BEYOND) for file in files if file.name not in digits]
-    return Plan(
+    unused = [(file, UNUSED if file.name in neither else NONE_TAKEN) for file in files if file.name not in digits]
+    inventory = Inventory(
         sources={file.name: file.file_digest for file in used},
-        tasks=[task for file in used for task in tasks(file.name, digits[file.name])],
         outcomes=[*outcomes, *(Outcome(file.name, "skipped", cause) for file, cause in unused)],
         identity=[f"{file.role} {file.images.digest}" for file in files],
-        target="images of IDX files",
-        notes={file.name: choice.notes(file) for file in used},
     )
+    work = [task for file in used for task in tasks(file.name, digits[file.name])]
+    return inventory, digit_plan(sensing, work, TARGET, {file.name: choice.notes(file) for file in used})
 
 
-def run(source: Path, frame: PrepRun, options: Options, dry_run: bool = False, overwrite: bool = False) -> bool:
+def prepare(prep: PrepRun[MNISTOptions], source: Path, dry_run: bool = False, overwrite: bool = False) -> bool:
     """Writes the slice file and its manifest, unless they are up to date.
 
     Args:
+        prep: of this run.
         source: a folder, or one file.
-        frame: of this run.
-        options: those of the frame.
         dry_run: read and check everything, write nothing.
         overwrite: make the file anew, and replace any other file.
 
@@ -191,26 +168,30 @@ def run(source: Path, frame: PrepRun, options: Options, dry_run: bool = False, o
     Raises:
         PrepError: nothing to do, nothing to train on, or an OUT that is not ours.
     """
-    check_replaceable(frame.out, overwrite)
-    files, outcomes = scan(source, frame.out)
+    check_replaceable(prep.out, overwrite)
+    files, outcomes = scan(source, prep.out)
+    sensing = sensing_of(prep.options, files)
+    inventory, planned = plan(files, outcomes, sensing, prep.options, prep.pseudonyms)
+    announce(files, planned, prep)
+    return run(prep, inventory, lambda: planned, measured_by(describe, prep.out), dry_run, overwrite)
+
+
+def sensing_of(options: MNISTOptions, files: Sequence[DigitFile]) -> Sensing:
+    """What all images of some files of one size go through."""
     _, rows, columns = files[0].images.pixels.shape
-    sensing = options.sensing((rows, columns))
-    plan = make_plan(files, outcomes, options, frame.pseudonyms)
-    announce(files, plan, options, frame.console)
-    return framework.run(frame, plan, sensing, dry_run, overwrite)
+    return Sensing((rows, columns), options.ratio, options.sigma, options.seed, options.matrix_seed, options.with_image)
 
 
-def announce(files: Sequence[DigitFile], plan: Plan[Sequence[Digit]], options: Options, console: Console) -> None:
+def announce(files: Sequence[DigitFile], plan: Plan[Sequence[Digit]], prep: PrepRun[MNISTOptions]) -> None:
     """Says which files serve what, and where there are fewer images than asked for."""
     sides, splits = Sides.of(files), Counter(digit.split for task in plan.tasks for digit in task.work)
     parts = (
-        ("train", sides.train, splits["train"] + splits["val"], options.train),
-        ("test", sides.test, splits["test"], options.test),
+        ("train", sides.train, splits["train"] + splits["val"], prep.options.train),
+        ("test", sides.test, splits["test"], prep.options.test),
     )
     for name, served, n, wanted in parts:
         fewer = f", fewer than the {wanted} asked for" if wanted is not None and n < wanted else ""
-        told = ", ".join(sorted(file.name for file in served))
-        console.print(f"{name}: {n} images{fewer}, from {told}", markup=False, highlight=False, soft_wrap=True)
+        prep.say(f"{name}: {n} images{fewer}, from {', '.join(sorted(file.name for file in served))}")
 
 
 Role = Literal["train", "test", "any"]

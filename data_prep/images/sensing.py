@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from data_prep.run.manifest import PrepError
-from data_prep.run.runner import Made, Task
+from data_prep.run.plan import Made, Plan, Task, image_outcomes
 from es_medical.data import Shapes, SliceHeader, SliceRecord
 from es_medical.randomness import item_generator
 
@@ -34,6 +34,12 @@ class Digit(NamedTuple):
     id: str
     split: str
     number: int
+
+
+def describe(header: SliceHeader) -> str:
+    """What the images of a file were measured by."""
+    m, n = header.mask.numel(), math.prod(header.size)
+    return f"{m} measurements of {n} pixels (ratio {m / n:.3g}) by one Gaussian matrix"
 
 
 def tasks(source: str, digits: Sequence[Digit]) -> list[Task[Sequence[Digit]]]:
@@ -114,11 +120,6 @@ class Sensing:
         """The records of some digits, made in one product."""
         return Made(list(self.records(work)))
 
-    def describe(self) -> str:
-        """The measurements in a line."""
-        n = math.prod(self.size)
-        return f"{self.m} measurements of {n} pixels (ratio {self.m / n:.3g}) by one Gaussian matrix"
-
     def records(self, digits: Sequence[Digit]) -> Iterator[SliceRecord]:
         """Simulates y = A x + noise, the noise of each drawn from (seed, id) alone."""
         from es_medical.physics.base import measure
@@ -141,3 +142,10 @@ class Sensing:
                 data_range=1.0 if self.with_image else math.nan,
                 slice=digit.number,
             )
+
+
+def digit_plan(
+    sensing: Sensing, tasks: Sequence[Task[Sequence[Digit]]], target: str, notes: Mapping[str, Sequence[str]] | None = None
+) -> Plan[Sequence[Digit]]:
+    """What is to be done with some digits; `target` says what the ground truth is, `notes` what to know of a file, by name."""
+    return Plan(sensing, sensing.shapes, sensing.make, tasks, partial(image_outcomes, target=target, known=notes))

@@ -17,11 +17,11 @@ from data_prep.run.workers import T
 from es_medical.physics.line_masks import center_lines, gaussian_line_mask
 
 if TYPE_CHECKING:
-    from data_prep.mri.options import Options
+    from data_prep.mri.options import FastMRIOptions
 
 
 def common_recording(
-    volumes: Sequence[RecordedVolume], options: Options, size: tuple[int, int]
+    volumes: Sequence[RecordedVolume], options: FastMRIOptions, size: tuple[int, int]
 ) -> tuple[Recording, dict[str, str]]:
     """What all slices of recorded volumes go through, and by digest the volumes that do not fit, with the cause.
 
@@ -94,7 +94,7 @@ def _misfit(volume: RecordedVolume, size: tuple[int, int], native_width: bool) -
     return ""
 
 
-def _new_mask(width: int, encoded: tuple[int, int], options: Options) -> tuple[Tensor, float, float]:
+def _new_mask(width: int, encoded: tuple[int, int], options: FastMRIOptions) -> tuple[Tensor, float, float]:
     """The mask that is given, or a drawn one."""
     if options.mask:
         return _given_mask(options.mask, width, encoded), options.acceleration, options.center_fraction

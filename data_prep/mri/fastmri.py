@@ -2,66 +2,115 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 from data_prep.mri.common_grid import common_recording
-from data_prep.mri.fastmri_file import FASTMRI_SIZE, Wanted, inspect
+from data_prep.mri.fastmri_file import FASTMRI_SIZE, Volume, Wanted, inspect
 from data_prep.mri.normalisation import Acquisition
-from data_prep.mri.options import Options
+from data_prep.mri.options import FastMRIOptions
 from data_prep.mri.recorded import RecordedTarget, RecordedVolume, inspect_recorded
+from data_prep.mri.recording import Recording
 from data_prep.mri.simulation import Simulation
-from data_prep.mri.volume_writer import AnyVolume, Pipeline, Planned, WrittenVolume, failure, second_pass, tasks
-from data_prep.run.folders import Source, digest_or_nothing, find_sources
-from data_prep.run.manifest import (
-    RECIPE,
-    Outcome,
-    PrepError,
-    Pseudonyms,
-    announce_changes,
-    check_replaceable,
-    earlier_outcomes,
-    print_summary,
-    provenance,
-    source_hash,
-    split_counts,
-    write_manifest,
-)
-from data_prep.run.splits import split_subjects
-from data_prep.run.workers import R, T, ordered_map, tracked
-from es_medical.data import SliceHeader, SliceWriter, read_header
+from data_prep.run.folders import Source, digest_or_nothing, find_sources, without_copies
+from data_prep.run.manifest import Outcome, PrepError, Pseudonyms, SkipError, check_replaceable
+from data_prep.run.plan import Inventory, Made, Plan, Preview, Tally, Task
+from data_prep.run.runner import PrepRun, run
+from data_prep.run.splits import BEYOND, split_subjects
+from es_medical.data import Shapes, SliceHeader, SliceRecord
 
-if TYPE_CHECKING:
-    from rich.console import Console
+AnyVolume = Volume | RecordedVolume
+Pipeline = Simulation | Recording
+
+TASK_BYTES = 2**25  # of records that a thread makes before it hands them on
 
 
-class Read(NamedTuple):
-    """What the first pass found in a file: its digest, and a volume or the outcome without one."""
+class Planned(NamedTuple):
+    """A volume and where its slices go."""
 
-    source: Source
-    digest: str
-    volume: AnyVolume | None
-    outcome: Outcome | None
+    volume: AnyVolume
+    split: str
 
 
-def first_pass(item: tuple[Source, str], options: Options) -> Read:
-    """Checks one file; whatever is wrong with it becomes an outcome."""
+class Chunk(NamedTuple):
+    """Some slices of a volume, which are read together."""
+
+    planned: Planned
+    indices: tuple[int, ...]
+
+
+def prepare(prep: PrepRun[FastMRIOptions], source: Path, dry_run: bool = False, overwrite: bool = False) -> bool:
+    """Writes the slice file and its manifest, unless they are up to date.
+
+    Returns:
+        whether every file was done or skipped for a reason, and none failed.
+
+    Raises:
+        PrepError: nothing to do, nothing to write, or an OUT that is not ours.
+    """
+    sources, stray = find_sources(source, prep.out)
+    check_replaceable(prep.out, overwrite)
+    digests = list(prep.mapped(digest_or_nothing, [one.path for one in sources], "digests"))
+    items = list(zip(sources, digests, strict=True))
+    inventory = Inventory({one.name: digest for one, digest in items}, stray, digests)
+    return run(prep, inventory, partial(plan, prep, source, items, stray), report_targets, dry_run, overwrite)
+
+
+def plan(
+    prep: PrepRun[FastMRIOptions], source: Path, items: Sequence[tuple[Source, str]], stray: Sequence[Outcome]
+) -> Plan[Chunk]:
+    """Checks every file, and chooses what all slices go through.
+
+    Args:
+        prep: of this run.
+        source: the folder, for the error.
+        items: files and their digests.
+        stray: what else is there, for the error.
+
+    Raises:
+        PrepError: no usable volume.
+    """
+    options = prep.options
+    found = list(prep.mapped(partial(check, options=options), items, "checks"))
+    outcomes = [one for one in found if isinstance(one, Outcome)]
+    volumes = [one for one in found if not isinstance(one, Outcome)]
+    if not volumes:
+        prep.give_up([*stray, *outcomes], f"no usable volume among {len(items)} files of {source}")
+    pipeline, misfits = choose_pipeline(volumes, options)
+    outcomes += [Outcome(one.name, "failed", misfits[one.digest]) for one in volumes if one.digest in misfits]
+    fitting = [one for one in volumes if one.digest not in misfits]
+    prep.say(*remarks(fitting, pipeline, options))
+    planned, left_out = assign(fitting, options)
+    height, width = pipeline.size
+    lines = [f"{one.name}: {len(one.slices)} slices from {one.target} to {split}" for one, split in planned]
+    return Plan(
+        operator=pipeline,
+        shapes=Shapes.kspace(pipeline.size, pipeline.coils),
+        make=partial(make, pipeline=pipeline, pseudonyms=prep.pseudonyms),
+        tasks=chunks(planned, pipeline),
+        report=partial(report, planned={one.volume.name: one for one in planned}),
+        outcomes=[*outcomes, *left_out],
+        coils=pipeline.coils,
+        whole=frozenset(one.name for one, _ in planned if one.whole),
+        what=f"{len(planned)} volumes",
+        preview=Preview(lines, f"slices of {height} x {width}"),
+    )
+
+
+def check(item: tuple[Source, str], options: FastMRIOptions) -> AnyVolume | Outcome:
+    """The volume in a file, or what is wrong with it."""
     source, digest = item
     try:
-        return Read(source, digest, _inspect(source, digest, options), None)
+        if options.measurements == "real":
+            target: RecordedTarget = "rss" if options.target == "rss" else "auto"
+            return inspect_recorded(source.path, source.name, digest, options.coils, options.slices, target)
+        return inspect(source.path, source.name, digest, Wanted(options.coils, options.target, options.slices))
+    except PrepError as error:
+        return Outcome(source.name, "skipped" if isinstance(error, SkipError) else "failed", str(error))
     except Exception as error:  # one bad file never stops the others
-        return Read(source, digest, None, failure(source.name, error))
-
-
-def _inspect(source: Source, digest: str, options: Options) -> AnyVolume:
-    if options.measurements == "real":
-        target: RecordedTarget = "rss" if options.target == "rss" else "auto"
-        return inspect_recorded(source.path, source.name, digest, options.coils, options.slices, target)
-    return inspect(source.path, source.name, digest, Wanted(options.coils, options.target, options.slices))
+        return Outcome(source.name, "failed", f"unexpected {type(error).__name__}", detail=str(error))
 
 
 def common_size(volumes: Sequence[AnyVolume], size: int | tuple[int, int] | None) -> tuple[int, int]:
@@ -72,24 +121,17 @@ def common_size(volumes: Sequence[AnyVolume], size: int | tuple[int, int] | None
     return sizes.pop() if len(sizes) == 1 else FASTMRI_SIZE
 
 
-def plan(volumes: Sequence[AnyVolume], options: Options) -> tuple[list[Planned], list[Outcome]]:
+def assign(volumes: Sequence[AnyVolume], options: FastMRIOptions) -> tuple[list[Planned], list[Outcome]]:
     """Drops copies, assigns splits by subject, and orders the volumes by content."""
-    unique = {volume.digest: volume for volume in reversed(volumes)}
-    copies = [v for v in volumes if unique[v.digest] is not v]
-    outcomes = [Outcome(v.name, "skipped", "copy of another file", f"({unique[v.digest].name})") for v in copies]
-    ordered = [unique[digest] for digest in sorted(unique)]
-    splits = split_subjects([v.subject for v in ordered], options.seed, options.shares)
-    planned = []
-    for volume in ordered:
-        split = splits[volume.subject]
-        if split is None:
-            outcomes.append(Outcome(volume.name, "skipped", "beyond the --train and --test counts"))
-        else:
-            planned.append(Planned(volume, split))
-    return planned, outcomes
+    kept, outcomes = without_copies(volumes, lambda one: one.digest, lambda one: one.name)
+    kept.sort(key=lambda one: one.digest)
+    splits = split_subjects([one.subject for one in kept], options.seed, options.shares)
+    planned = [Planned(one, split) for one in kept if (split := splits[one.subject]) is not None]
+    beyond = [Outcome(one.name, "skipped", BEYOND) for one in kept if splits[one.subject] is None]
+    return planned, [*outcomes, *beyond]
 
 
-def choose_pipeline(volumes: Sequence[AnyVolume], options: Options) -> tuple[Pipeline, dict[str, str]]:
+def choose_pipeline(volumes: Sequence[AnyVolume], options: FastMRIOptions) -> tuple[Pipeline, dict[str, str]]:
     """What all slices go through, and by digest the volumes that do not fit it, with the cause."""
     recorded = [volume for volume in volumes if isinstance(volume, RecordedVolume)]
     if recorded:
@@ -99,70 +141,10 @@ def choose_pipeline(volumes: Sequence[AnyVolume], options: Options) -> tuple[Pip
     acquired = Acquisition(
         size, options.acceleration, options.center_fraction, sigma, options.seed, options.with_image, options.mask_seed
     )
-    return Simulation(acquired, options.normalise), {}
+    return Simulation(acquired, options.normalise or "slice"), {}
 
 
-@dataclass(frozen=True)
-class Job:
-    """One run: from where, to where, and how."""
-
-    source: Path
-    out: Path
-    options: Options
-    salt: str
-    workers: int
-    pool: Executor | None
-    console: Console
-
-    @property
-    def pseudonyms(self) -> Pseudonyms:
-        """Salted hashes of this run."""
-        return Pseudonyms(self.salt)
-
-    def configuration(self) -> dict[str, object]:
-        """What is stored in the file: every knob that decides its content, and no path."""
-        return {"command": "fastmri", "recipe": RECIPE, **asdict(self.options)}
-
-
-def run(job: Job, dry_run: bool, overwrite: bool) -> bool:
-    """Writes the slice file and its manifest, unless they are up to date.
-
-    Returns:
-        whether every file was done or skipped for a reason, and none failed.
-
-    Raises:
-        PrepError: nothing to do, nothing to write, or an OUT that is not ours.
-    """
-    sources, stray = find_sources(job.source, job.out)
-    check_replaceable(job.out, overwrite)
-    digests = list(_mapped(digest_or_nothing, [source.path for source in sources], job, "digests"))
-    unread = [outcome.cause for outcome in stray if outcome.status == "failed"]
-    digest = provenance(job.pseudonyms, job.configuration(), digests + unread)
-    names = [source.name for source in sources] + [outcome.name for outcome in stray]
-    earlier = None if overwrite else earlier_outcomes(job.out, digest, names, job.pseudonyms)
-    if earlier is not None:
-        job.console.print("up to date: same input, same configuration")
-        return _conclude(job, earlier)
-    items = list(zip(sources, digests, strict=True))
-    reads = list(_mapped(partial(first_pass, options=job.options), items, job, "checks"))
-    outcomes = stray + [read.outcome for read in reads if read.outcome is not None]
-    volumes = [read.volume for read in reads if read.volume is not None]
-    if not volumes:
-        print_summary(outcomes, job.console)
-        raise PrepError(f"no usable volume among {len(sources)} files of {job.source}: nothing was written")
-    pipeline, misfits = choose_pipeline(volumes, job.options)
-    outcomes += [Outcome(v.name, "failed", misfits[v.digest]) for v in volumes if v.digest in misfits]
-    for remark in remarks([v for v in volumes if v.digest not in misfits], pipeline, job.options):
-        job.console.print(remark, markup=False, soft_wrap=True)
-    planned, left_out = plan([v for v in volumes if v.digest not in misfits], job.options)
-    if dry_run:
-        return _preview(job, planned, pipeline, outcomes + left_out)
-    lineage = {source_hash(read.source.name, job.pseudonyms): read.digest for read in reads}
-    header = pipeline.header(job.configuration(), lineage, digest)
-    return _write(job, planned, pipeline, header, outcomes + left_out)
-
-
-def remarks(volumes: Sequence[AnyVolume], pipeline: Pipeline, options: Options) -> Iterator[str]:
+def remarks(volumes: Sequence[AnyVolume], pipeline: Pipeline, options: FastMRIOptions) -> Iterator[str]:
     """What the volumes together made of the knobs, where that is not what was asked for."""
     recorded = [volume for volume in volumes if isinstance(volume, RecordedVolume)]
     coils = min([volume.coils for volume in recorded], default=0)
@@ -174,42 +156,48 @@ def remarks(volumes: Sequence[AnyVolume], pipeline: Pipeline, options: Options) 
         yield f"{stored} of {len(recorded)} volumes are undersampled: their mask is that of all, no ground truth, {ignored}"
 
 
-def _mapped(function: Callable[[T], R], items: Sequence[T], job: Job, label: str) -> Iterator[R]:
-    return tracked(ordered_map(function, items, job.pool, 2 * job.workers), len(items), label)
-
-
-def _preview(job: Job, planned: Sequence[Planned], pipeline: Pipeline, outcomes: Sequence[Outcome]) -> bool:
-    for volume, split in planned:
-        job.console.print(f"{volume.name}: {len(volume.slices)} slices from {volume.target} to {split}", markup=False)
+def chunks(planned: Sequence[Planned], pipeline: Pipeline) -> list[Task[Chunk]]:
+    """Tasks of at most `TASK_BYTES`, so that memory stays bounded whatever the volumes."""
     height, width = pipeline.size
-    job.console.print(f"dry run: would write slices of {height} x {width} to {job.out}", soft_wrap=True)
-    print_summary(outcomes, job.console)
-    return all(outcome.status != "failed" for outcome in outcomes)
+    n = max(1, TASK_BYTES // (8 * height * width * (1 + max(2 * pipeline.coils, 1))))
+    return [
+        Task(one.volume.name, Chunk(one, one.volume.slices[i : i + n]))
+        for one in planned
+        for i in range(0, len(one.volume.slices), n)
+    ]
 
 
-def _write(job: Job, planned: Sequence[Planned], pipeline: Pipeline, header: SliceHeader, outcomes: list[Outcome]) -> bool:
-    announce_changes(job.out, header.configuration, job.console)
-    work = partial(second_pass, pipeline=pipeline, pseudonyms=job.pseudonyms)
-    todo = tasks(planned, pipeline)
-    with SliceWriter(job.out, header, pipeline.size, pipeline.with_image, pipeline.coils) as writer:
-        volume = WrittenVolume(writer)
-        for task, part in zip(todo, _mapped(work, todo, job, "slices"), strict=True):
-            volume.add(part)
-            if task.last:
-                outcomes.append(volume.finish(task.planned))
-        if writer.n == 0:
-            print_summary(outcomes, job.console)
-            raise PrepError(f"no slice could be made of {len(planned)} volumes: nothing was written")
-    write_manifest(job.out, header.digest, outcomes, job.pseudonyms)
-    return _conclude(job, outcomes)
+def make(chunk: Chunk, pipeline: Pipeline, pseudonyms: Pseudonyms) -> Made:
+    """Makes the records of some slices; a blank one gives a note and no record.
+
+    Raises:
+        PrepError: a slice cannot be used; the message names it.
+    """
+    volume: Any = chunk.planned.volume  # of the kind that the pipeline is for
+    records, notes = list[SliceRecord](), list[str]()
+    try:
+        for record, remarked in pipeline.records(volume, chunk.indices, chunk.planned.split, pseudonyms):
+            records.extend([record] if record is not None else [])
+            notes.extend(remarked)
+    except PrepError:
+        raise
+    except Exception as error:  # one bad file never stops the others
+        return Made(failure=f"unexpected {type(error).__name__}", detail=str(error))
+    return Made(records, notes)
 
 
-def _conclude(job: Job, outcomes: Sequence[Outcome]) -> bool:
-    print_summary(outcomes, job.console)
-    header = read_header(job.out)
-    counts = split_counts(header.splits)
-    job.console.print(f"{job.out}: {header.n} slices of {header.size[0]} x {header.size[1]} ({counts})", soft_wrap=True)
+def report(tally: Tally, planned: dict[str, Planned]) -> Iterable[Outcome]:
+    """What to say of a volume, of which either every chosen slice is taken or none."""
+    volume = planned[tally.name].volume
+    if tally.failures:
+        return tally.failures
+    if tally.n == 0:
+        return [Outcome(tally.name, "failed", "every chosen slice is blank")]
+    notes = [volume.note] if volume.note else []
+    return [tally.done([*notes, *tally.shares(len(volume.slices), " slices")], volume.target)]
+
+
+def report_targets(header: SliceHeader, outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """From what the ground truth was taken."""
     for target in sorted({outcome.target for outcome in outcomes if outcome.target and header.has_image}):
-        n = sum(outcome.target == target for outcome in outcomes)
-        job.console.print(f"ground truth from {target}: {n} volumes", markup=False)
-    return all(outcome.status != "failed" for outcome in outcomes)
+        yield f"ground truth from {target}: {sum(outcome.target == target for outcome in outcomes)} volumes"

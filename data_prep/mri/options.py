@@ -3,86 +3,146 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import InitVar, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from data_prep.mri.fastmri_file import Chosen, Coils, Target
-from data_prep.mri.normalisation import Normalisation
+import typer
+
 from data_prep.run.manifest import PrepError
+from data_prep.run.options import (
+    Acceleration,
+    CenterFraction,
+    CommandLineType,
+    MaskSeed,
+    WithImage,
+    seed_option,
+    test_option,
+    train_option,
+    val_option,
+)
 from data_prep.run.splits import Shares
-from es_medical.data import read_header
-
-Measurements = Literal["synthetic", "real"]
 
 SYNTHETIC_SIGMA = 0.005
+VIRTUAL_COILS = 8
 
 
-@dataclass(frozen=True)
-class Options:
+@dataclass(frozen=True, kw_only=True)
+class FastMRIOptions:
     """Knobs that decide what the file holds: see `python -m data_prep fastmri --help`.
 
-    `mask` is a given sampling mask, one 0 or 1 for each column, in place of a drawn one; `encoded_lines` is the number of
-    columns that its acceleration and centre are shares of. `size` is one side of the grid, or both.
+    `size` is one side of the grid, or both. `mask` is a given sampling mask, one 0 or 1 for each column, in place of a drawn
+    one; `encoded_lines` is the number of columns that its acceleration and centre are shares of.
+
+    Raises:
+        PrepError: a knob that would have no effect on such measurements, or a number that is not finite.
+        ValueError: `mask_from` is no slice file.
     """
 
-    slices: Chosen = "middle"
-    acceleration: float = 8
-    center_fraction: float = 0.03
-    sigma: float | None = None
-    seed: int = 0
-    train: float = 900
-    test: float = 73
-    val: int | None = None
-    size: int | tuple[int, int] | None = None
-    coils: Coils = "single"
-    target: Target = "auto"
-    normalise: Normalisation = "slice"
-    with_image: bool = True
-    mask_seed: int | None = None
-    measurements: Measurements = "synthetic"
-    added_noise: float = 0.0
-    virtual_coils: int = 8
-    whiten: bool = True
-    native_width: bool = False
+    slices: Annotated[Literal["middle", "all"], typer.Option(help="Slices of each volume; the paper: middle.")] = "middle"
+    acceleration: Acceleration = 8
+    center_fraction: CenterFraction = 0.03
+    sigma: Annotated[
+        float | None,
+        typer.Option(
+            help="Noise on each real and imaginary part. Synthetic: of the simulated samples, for images in [0, 1] (default "
+            "0.005). Real: of the recorded samples in the file's units, in place of the estimate.",
+            min=0,
+            show_default="0.005, or estimated",
+        ),
+    ] = None
+    measurements: Annotated[
+        Literal["synthetic", "real"],
+        typer.Option(help="Simulate k-space from magnitude images (the paper's main setting), or use the recorded k-space."),
+    ] = "synthetic"
+    added_noise: Annotated[
+        float, typer.Option(help="Real: noise to add on each part, for images whose low-resolution maximum is 1.", min=0)
+    ] = 0.0
+    virtual_coils: Annotated[int, typer.Option(help="Real, multi-coil: compress to at most so many coils.", min=1)] = (
+        VIRTUAL_COILS
+    )
+    whiten: Annotated[bool, typer.Option(help="Real, multi-coil: remove the correlation of the noise between coils.")] = True
+    native_width: Annotated[
+        bool,
+        typer.Option("--native-width", help="Real: keep the recorded columns; needed for files that are undersampled."),
+    ] = False
+    mask_from: InitVar[
+        Annotated[
+            Path | None,
+            typer.Option(
+                help="Real: use the mask of this slice file, with its acceleration and centre, in place of a new one."
+            ),
+        ]
+    ] = None
+    seed: Annotated[int, seed_option("Seed of the noise and the split, and of the mask without --mask-seed.")] = 0
+    mask_seed: MaskSeed = None
+    train: Annotated[float, train_option("Volumes")] = 900
+    test: Annotated[float, test_option("Volumes")] = 73
+    val: Annotated[int | None, val_option("volumes")] = None
+    size: Annotated[
+        int | tuple[int, int] | None,
+        CommandLineType(int | None),
+        typer.Option(
+            help="Crop or zero-pad each image to SIZE x SIZE.", min=16, show_default="its own, or 320 where sizes differ"
+        ),
+    ] = None
+    coils: Annotated[Literal["single", "multi"], typer.Option(help="Kind of k-space to expect.")] = "single"
+    target: Annotated[
+        Literal["auto", "esc", "rss"],
+        typer.Option(
+            help="Ground truth. Synthetic: the stored reconstruction, auto: esc, else rss. Real: auto: the complex image of "
+            "k-space (multi-coil: combined with the sensitivity maps), rss: root sum of squares of the coils."
+        ),
+    ] = "auto"
+    normalise: Annotated[
+        Literal["slice", "volume"] | None,
+        typer.Option(
+            help="Synthetic: min-max range that becomes [0, 1]; the paper normalises each slice. Real: always each slice, by "
+            "the maximum of its low-resolution image. The scale is stored.",
+            show_default="slice",
+        ),
+    ] = None
+    with_image: WithImage = True
     mask: str = ""
     encoded_lines: int = 0
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, mask_from: Path | None) -> None:
+        if mask_from is not None:
+            self._take_mask_of(mask_from)
+        self._check()
         if self.measurements == "synthetic" and self.sigma is None:
             object.__setattr__(self, "sigma", SYNTHETIC_SIGMA)
+        if self.normalise is None:
+            object.__setattr__(self, "normalise", "slice")
 
-    def check(self, normalise: Normalisation | None = None) -> None:
-        """Refuse knobs of the other kind of measurements: `normalise` as it was given, None for not at all.
+    def _take_mask_of(self, path: Path) -> None:
+        from es_medical.data import read_header
 
-        Raises:
-            PrepError: a knob that would have no effect, or a number that is not finite.
-        """
+        header = read_header(path)
+        mask = "".join("01"[bool(one)] for one in header.mask.tolist())
+        object.__setattr__(self, "mask", mask)
+        object.__setattr__(self, "encoded_lines", header.encoded_lines or len(mask))
+        object.__setattr__(self, "acceleration", header.acceleration)
+        object.__setattr__(self, "center_fraction", header.center_fraction)
+
+    def _check(self) -> None:
+        """Refuse knobs of the other kind of measurements."""
         for name in ("acceleration", "sigma", "added_noise", "train", "test"):
             if not math.isfinite(getattr(self, name) or 0):
                 raise PrepError(f"--{name.replace('_', '-')} {getattr(self, name)}: expected a finite number")
         real = {
             "--added-noise": self.added_noise > 0,
-            "--virtual-coils": self.virtual_coils != Options.virtual_coils,
+            "--virtual-coils": self.virtual_coils != VIRTUAL_COILS,
             "--no-whiten": not self.whiten,
             "--native-width": self.native_width,
             "--mask-from": self.mask != "",
         }
-        synthetic = {"--normalise": normalise is not None, "--target esc": self.target == "esc"}
+        synthetic = {"--normalise": self.normalise is not None, "--target esc": self.target == "esc"}
         single = {"--target rss": self.target == "rss" and self.coils == "single"}
         wrong = synthetic | single if self.measurements == "real" else real
         given = [name for name, is_given in wrong.items() if is_given]
         if given:
             raise PrepError(f"{', '.join(given)}: without effect on --measurements {self.measurements} --coils {self.coils}")
-
-    def with_mask_of(self, path: Path) -> Options:
-        """These knobs with the sampling mask of a slice file; see `read_header` for the errors."""
-        header = read_header(path)
-        mask = "".join("01"[bool(one)] for one in header.mask.tolist())
-        lines = header.encoded_lines or len(mask)
-        return replace(
-            self, mask=mask, acceleration=header.acceleration, center_fraction=header.center_fraction, encoded_lines=lines
-        )
 
     @property
     def shares(self) -> Shares:

@@ -1,1 +1,1 @@
-"""What every preparation command shares. Start reading at `runner.py`: a run, its plan and tasks, and how it ends."""
+"""What every preparation command shares. Start reading at `runner.py`, then `plan.py`: what a command tells it."""

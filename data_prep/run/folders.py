@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from data_prep.run.manifest import SUFFIXES, Outcome, PrepError, manifest_path
+
+T = TypeVar("T")
 
 
 class Source(NamedTuple):
@@ -20,22 +22,75 @@ class Source(NamedTuple):
 def find_sources(source: Path, out: Path) -> tuple[list[Source], list[Outcome]]:
     """The .h5 and .hdf5 files below a folder (or the one file given), and what else is there: stray files, broken links.
 
-    Links to folders are followed; each folder is looked at once.
+    Raises:
+        PrepError: nothing there, or OUT is the source itself.
+    """
+    wanted, stray = listed(source, out, _check, lambda path: "a folder, not an .h5 file" if _is_hdf5_name(path) else "")
+    if not wanted:
+        raise PrepError(f"no .h5 file below {source} ({len(stray)} others{_failures(stray)})")
+    return wanted, stray
+
+
+def find_files(source: Path, out: Path) -> tuple[list[Source], list[Outcome]]:
+    """Every regular file below a folder (or the one file given) but our own output, in the order of names.
+
+    Returns:
+        the files, and what else needs a word: broken links, folders that cannot be read.
+
+    Raises:
+        PrepError: nothing there, or OUT is the source itself.
+    """
+    files, stray = listed(source, out, regular)
+    if not files:
+        raise PrepError(f"no file below {source}{_failures(stray)}")
+    return files, stray
+
+
+def listed(
+    source: Path,
+    out: Path,
+    check: Callable[[Source], Source | Outcome],
+    remark: Callable[[Path], str] = lambda _: "",
+) -> tuple[list[Source], list[Outcome]]:
+    """The files below a folder (or the one file given) that pass a check, in the order of names, and what is left out.
+
+    Links to folders are followed; each folder is looked at once. Our own output is left aside.
+
+    Args:
+        source: the folder or file.
+        out: the file that will be written.
+        check: a file itself, or why it is left out.
+        remark: what is to be said of a folder, or an empty string.
 
     Raises:
         PrepError: nothing there, or OUT is the source itself.
     """
     if not is_folder(source, out):
         return [Source(source, source.name)], []
-    ours = own_files(out)
-    found = sorted(walk(source, _remark), key=lambda item: item.name)
-    checked = [item if isinstance(item, Outcome) else _check(item) for item in found]
-    wanted = [item for item in checked if isinstance(item, Source) and os.path.realpath(item.path) not in ours]
-    stray = [item for item in checked if isinstance(item, Outcome) and os.path.realpath(source / item.name) not in ours]
-    if not wanted:
-        failures = "".join(f"; {item.name}: {item.cause}" for item in stray if item.status == "failed")
-        raise PrepError(f"no .h5 file below {source} ({len(stray)} others{failures})")
-    return wanted, stray
+    ours = {os.path.realpath(path) for path in (out, manifest_path(out))}
+    found = (item for item in walk(source, remark) if os.path.realpath(source / item.name) not in ours)
+    checked = [item if isinstance(item, Outcome) else check(item) for item in sorted(found, key=lambda item: item.name)]
+    return [item for item in checked if isinstance(item, Source)], [item for item in checked if isinstance(item, Outcome)]
+
+
+def regular(item: Source) -> Source | Outcome:
+    """The file itself, or why it is none that can be read."""
+    try:
+        item.path.stat()
+    except OSError as error:
+        broken = item.path.is_symlink()
+        return Outcome(item.name, "failed", "broken link" if broken else f"cannot be read ({error.strerror})")
+    return item if item.path.is_file() else Outcome(item.name, "skipped", "not a regular file")
+
+
+def without_copies(files: Sequence[T], digest: Callable[[T], str], name: Callable[[T], str]) -> tuple[list[T], list[Outcome]]:
+    """The first file of each content, and the outcomes of the others."""
+    kept: dict[str, T] = {}
+    for one in files:
+        kept.setdefault(digest(one), one)
+    copies = [one for one in files if kept[digest(one)] is not one]
+    cause = "copy of another file"
+    return list(kept.values()), [Outcome(name(one), "skipped", cause, f"({name(kept[digest(one)])})") for one in copies]
 
 
 def is_folder(source: Path, out: Path) -> bool:
@@ -59,11 +114,6 @@ def digest_or_nothing(path: Path) -> str:
         return file_digest(path)
     except OSError:
         return ""
-
-
-def own_files(out: Path) -> set[str]:
-    """Real paths of the files that a run writes: they are no sources of the next one."""
-    return {os.path.realpath(path) for path in (out, manifest_path(out))}
 
 
 def walk(source: Path, remark: Callable[[Path], str] = lambda _: "") -> Iterator[Source | Outcome]:
@@ -94,19 +144,12 @@ def walk(source: Path, remark: Callable[[Path], str] = lambda _: "") -> Iterator
         yield Outcome(name, "failed", f"folder cannot be read ({error.strerror})")
 
 
-def _remark(folder: Path) -> str:
-    return "a folder, not an .h5 file" if _is_hdf5_name(folder) else ""
-
-
 def _check(item: Source) -> Source | Outcome:
-    if not _is_hdf5_name(item.path):
-        return Outcome(item.name, "skipped", "not an .h5 file")
-    try:
-        item.path.stat()
-    except OSError as error:
-        broken = item.path.is_symlink()
-        return Outcome(item.name, "failed", "broken link" if broken else f"cannot be read ({error.strerror})")
-    return item if item.path.is_file() else Outcome(item.name, "skipped", "not a regular file")
+    return regular(item) if _is_hdf5_name(item.path) else Outcome(item.name, "skipped", "not an .h5 file")
+
+
+def _failures(stray: Sequence[Outcome]) -> str:
+    return "".join(f"; {one.name}: {one.cause}" for one in stray if one.status == "failed")
 
 
 def _is_hdf5_name(path: Path) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -19,6 +18,7 @@ Status = Literal["done", "skipped", "failed"]
 RECIPE = 3  # raised when the same knobs come to mean another file, so that no stale one counts as up to date
 MAX_SEED = 2**32 - 1  # torch's generator drops what is above: two seeds would give one mask
 SUFFIXES = {".h5", ".hdf5"}
+OMIT_NONE = {"omit none": True}  # metadata of an option that came later: None is not stored, so that older files are up to date
 LISTED = 30  # rows of the table: a folder of a thousand stray files stays readable
 
 
@@ -121,6 +121,7 @@ def manifest_path(out: Path) -> Path:
 def write_manifest(out: Path, digest: str, outcomes: Iterable[Outcome], pseudonyms: Pseudonyms) -> None:
     """Writes the manifest of a finished slice file whole, beside it: counts, configuration, and each source by its hash."""
     from es_medical.data import read_header
+    from es_medical.data.atomic import whole_or_not
 
     header = read_header(out)
     content = {
@@ -131,10 +132,8 @@ def write_manifest(out: Path, digest: str, outcomes: Iterable[Outcome], pseudony
         "configuration": dict(header.configuration),
         "sources": sorted((_entry(outcome, pseudonyms) for outcome in outcomes), key=lambda entry: entry["source"]),
     }
-    path = manifest_path(out)
-    temporary = path.with_name(f".{path.name}.partial")
-    temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    os.replace(temporary, path)  # noqa: PTH105  the atomic rename
+    with whole_or_not(manifest_path(out)) as temporary:
+        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def _entry(outcome: Outcome, pseudonyms: Pseudonyms) -> dict[str, Any]:

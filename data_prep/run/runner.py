@@ -1,28 +1,32 @@
-"""What a command does around its own reading: checks, "up to date", threads, the file, its manifest, the summary.
+"""What all commands do around their own reading: checks, "up to date", threads, the file, its manifest, the summary.
 
-A command (`div2k`, `mnist`, a demo) brings two things and calls `run`:
+A command (`fastmri`, `lidc`, `div2k`, a demo) brings three things and calls `run`:
 
-- a `Plan`: which sources there are (name -> SHA-256), the tasks to do in the order of the file, and what is left out;
-- a `Pipeline`: the header and shapes of the file, and `make(work)`, which turns the work of one task into a `Made`: records, or
-  the cause of a failure. It is called from several threads. A task may make one slice or thousands; they are held in memory, so
-  let it make some 10 MB.
+- an `Inventory`: the sources there are (name -> SHA-256) and what is left out. It decides whether the file is up to date;
+- a function that makes the `Plan` where it is not: the operator, the tasks in the order of the file, and `make(work)`, which
+  turns the work of one task into a `Made`: records, or the cause of a failure. It is called from several threads. A task may
+  make one slice or thousands; they are held in memory, so let it make some 10 MB;
+- the lines to end with, made from the header of the file and what became of the sources.
 
-    frame = Frame("mnist", options, out, salt, workers, pool, Console())
-    check_replaceable(out, overwrite)   # before the sources are read
-    plan = Plan(sources={"a.gz": "9f..."}, tasks=[Task("a.gz", range(0, 500)), ...], outcomes=[...], identity=["9f..."])
-    succeeded = run(frame, plan, pipeline, dry_run, overwrite)
+    check_replaceable(prep.out, overwrite)   # before the sources are read
+    inventory = Inventory(sources={"a.gz": "9f..."}, outcomes=[...], identity=["9f..."])
+    succeeded = run(prep, inventory, lambda: Plan(sensing, ...), measured_by(describe, prep.out))
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, fields
+from functools import partial
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, Protocol, TypeVar
 
 from data_prep.run.manifest import (
+    OMIT_NONE,
     RECIPE,
     Outcome,
     PrepError,
@@ -36,19 +40,27 @@ from data_prep.run.manifest import (
     split_counts,
     write_manifest,
 )
+from data_prep.run.plan import Inventory, Made, Plan, Preview, Tally, Task, W
 from data_prep.run.workers import R, T, ordered_map, tracked
-from es_medical.data import Shapes, SliceHeader, SliceRecord, SliceWriter, read_header
+from es_medical.data import SliceHeader, SliceWriter, read_header
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
     from rich.console import Console
 
-W = TypeVar("W")
-W_contra = TypeVar("W_contra", contravariant=True)
+    class Knobs(DataclassInstance, Protocol):
+        """The options of any command."""
+
+        @property
+        def seed(self) -> int:
+            """Seed of whatever is drawn."""
+
+
+O = TypeVar("O", bound="Knobs")  # noqa: E741  options
 
 
 @dataclass(frozen=True)
-class PrepRun:
+class PrepRun(Generic[O]):
     """One run of a command.
 
     Attributes:
@@ -62,7 +74,7 @@ class PrepRun:
     """
 
     command: str
-    options: DataclassInstance
+    options: O
     out: Path
     salt: str
     workers: int
@@ -76,93 +88,57 @@ class PrepRun:
 
     def configuration(self) -> dict[str, object]:
         """What is stored in the file: every knob that decides its content, and no path."""
-        return {"command": self.command, "recipe": RECIPE, **asdict(self.options)}
+        knobs = {one.name: (getattr(self.options, one.name), one.metadata) for one in fields(self.options)}
+        kept = {name: value for name, (value, metadata) in knobs.items() if value is not None or metadata != OMIT_NONE}
+        return {"command": self.command, "recipe": RECIPE, **kept}
 
     def mapped(self, function: Callable[[T], R], items: Sequence[T], label: str) -> Iterator[R]:
         """Results in order, from the threads of this run, with a progress bar."""
         return tracked(ordered_map(function, items, self.pool, 2 * self.workers), len(items), label)
 
+    def say(self, *lines: str) -> None:
+        """Print lines as they are, however long."""
+        for line in lines:
+            self.console.print(line, soft_wrap=True, markup=False, highlight=False)
 
-class Task(NamedTuple, Generic[W]):
-    """Some slices to make of one source: its name, and what the pipeline needs to know."""
-
-    source: str
-    work: W
-
-
-class Made(NamedTuple):
-    """What became of a task.
-
-    Attributes:
-        records: its slices, in order.
-        notes: what a user should know of these slices, without names; counted for each source.
-        failure: why there are none, without names or paths: it goes into the manifest.
-        content: hash of what was made; of several tasks with the same one only the first is kept. "" for never a copy.
-    """
-
-    records: Sequence[SliceRecord] = ()
-    notes: Sequence[str] = ()
-    failure: str = ""
-    content: str = ""
+    def give_up(self, outcomes: Iterable[Outcome], why: str) -> NoReturn:
+        """Print what became of the sources and raise PrepError."""
+        print_summary(outcomes, self.console)
+        raise PrepError(f"{why}: nothing was written")
 
 
-@dataclass(frozen=True)
-class Plan(Generic[W]):
-    """What is to be done.
-
-    Attributes:
-        sources: name of every source that is read -> SHA-256 of its bytes; shown by name, stored by salted hash.
-        tasks: in the order of the file.
-        outcomes: of sources that no task reads, of stray and of broken files.
-        identity: what decides the file beside the configuration: digests of sources, with their split where a folder says it.
-        target: what the ground truth is, for the manifest.
-        notes: what a user should know of a source as a whole, by its name.
-    """
-
-    sources: Mapping[str, str]
-    tasks: Sequence[Task[W]]
-    outcomes: Sequence[Outcome]
-    identity: Sequence[str]
-    target: str = "images"
-    notes: Mapping[str, Sequence[str]] = field(default_factory=dict)
-
-    def names(self) -> list[str]:
-        """Every name that the manifest may hold by its hash."""
-        return [*self.sources, *(outcome.name for outcome in self.outcomes)]
-
-    def digest(self, frame: PrepRun) -> str:
-        """Identifies input and configuration."""
-        failures = [outcome.cause for outcome in self.outcomes if outcome.status == "failed"]
-        return provenance(frame.pseudonyms, frame.configuration(), [*self.identity, *failures])
+Lines = Callable[[SliceHeader, Sequence[Outcome]], Iterable[str]]
 
 
-class Pipeline(Protocol[W_contra]):
-    """What all slices of a file go through."""
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """(H, W) of the images."""
-
-    @property
-    def shapes(self) -> Shapes:
-        """Of a measurement and an image."""
-
-    @property
-    def with_image(self) -> bool:
-        """Whether ground truth is stored."""
-
-    def header(self, configuration: Mapping[str, object], source_digests: Mapping[str, str], digest: str) -> SliceHeader:
-        """The header of the file."""
-
-    def make(self, work: W_contra) -> Made:
-        """The slices of one task; raises PrepError with the cause where there are none."""
-
-    def describe(self) -> str:
-        """The measurements in a line, for the terminal."""
+def measured_by(describe: Callable[[SliceHeader], str], out: Path) -> Lines:
+    """Lines to end with: what the slices were measured by, their noise, and where the manifest is."""
+    return lambda header, _: (f"{describe(header)}, {noise_and_truth(header)}", f"manifest: {manifest_path(out)}")
 
 
-def run(frame: PrepRun, plan: Plan[W], pipeline: Pipeline[W], dry_run: bool = False, overwrite: bool = False) -> bool:
-    """Writes the slice file and its manifest, unless they are up to date. A dry run makes every slice and keeps none.
+def noise_and_truth(header: SliceHeader, noise: str = "") -> str:
+    """The noise of a file in words, and whether it holds ground truth."""
+    return f"{noise or f'sigma {header.sigma:g}'}, ground truth {'stored' if header.has_image else 'not stored'}"
+
+
+def run(
+    prep: PrepRun[Any],
+    inventory: Inventory,
+    plan: Callable[[], Plan[Any]],
+    lines: Lines,
+    dry_run: bool = False,
+    overwrite: bool = False,
+    table: bool = True,
+) -> bool:
+    """Writes the slice file and its manifest, unless they are up to date.
+
+    Args:
+        prep: of this run.
+        inventory: what there is.
+        plan: makes the plan where the file is not up to date.
+        lines: what to end with, from the header of the file and the outcomes.
+        dry_run: write nothing.
+        overwrite: make the file anew even if it is up to date.
+        table: print what became of every source.
 
     Returns:
         whether nothing failed.
@@ -170,120 +146,137 @@ def run(frame: PrepRun, plan: Plan[W], pipeline: Pipeline[W], dry_run: bool = Fa
     Raises:
         PrepError: no slice could be made.
     """
-    digest = plan.digest(frame)
-    earlier = None if overwrite else earlier_outcomes(frame.out, digest, plan.names(), frame.pseudonyms)
+    digest = provenance(prep.pseudonyms, prep.configuration(), inventory.deciding())
+    earlier = None if overwrite else earlier_outcomes(prep.out, digest, inventory.names(), prep.pseudonyms)
     if earlier is not None:
-        frame.console.print("up to date: same input, same configuration")
-        return _conclude(frame, pipeline, earlier)
-    if dry_run:
-        gathered = _gather(frame, plan, pipeline, None)
-        counts, size = split_counts(gathered.splits), " x ".join(map(str, pipeline.size))
-        frame.console.print(
-            f"dry run: would write {gathered.splits.total()} slices of {size} ({counts}) to {frame.out}", soft_wrap=True
-        )
-        return _summary(frame, [*plan.outcomes, *gathered.outcomes(plan)])
-    return _write(frame, plan, pipeline, digest)
+        prep.say("up to date: same input, same configuration")
+        outcomes = earlier
+    elif dry_run:
+        return _dry_run(prep, inventory, plan())
+    else:
+        outcomes = _write(prep, inventory, plan(), digest)
+    if table:
+        print_summary(outcomes, prep.console)
+    header = read_header(prep.out)
+    size = " x ".join(map(str, header.size))
+    prep.say(f"{prep.out}: {header.n} slices of {size} ({split_counts(header.splits)})", *lines(header, outcomes))
+    return nothing_failed(outcomes)
 
 
-def _write(frame: PrepRun, plan: Plan[W], pipeline: Pipeline[W], digest: str) -> bool:
-    announce_changes(frame.out, frame.configuration(), frame.console)
-    lineage = {source_hash(name, frame.pseudonyms): one for name, one in plan.sources.items()}
-    header = pipeline.header(frame.configuration(), lineage, digest)
-    with SliceWriter(frame.out, header, pipeline.size, pipeline.with_image, shapes=pipeline.shapes) as writer:
-        outcomes = [*plan.outcomes, *_gather(frame, plan, pipeline, writer).outcomes(plan)]
-        if writer.n == 0:
-            print_summary(outcomes, frame.console)
-            raise PrepError(f"no slice could be made of {len(plan.sources)} files: nothing was written")
-    write_manifest(frame.out, digest, outcomes, frame.pseudonyms)
-    return _conclude(frame, pipeline, outcomes)
-
-
-def _gather(frame: PrepRun, plan: Plan[W], pipeline: Pipeline[W], writer: SliceWriter | None) -> RunOutcomes:
-    def make(task: Task[W]) -> Made:
-        try:
-            return pipeline.make(task.work)
-        except PrepError as error:
-            return Made(failure=str(error))
-        except Exception as error:  # one bad file never stops the others; its text may hold what stands in the file
-            return Made(failure=f"unexpected {type(error).__name__}")
-
-    gathered = RunOutcomes()
-    for task, made in zip(plan.tasks, frame.mapped(make, plan.tasks, "slices"), strict=True):
-        gathered.add(task.source, made, writer)
-    return gathered
-
-
-def _summary(frame: PrepRun, outcomes: Sequence[Outcome]) -> bool:
-    print_summary(outcomes, frame.console)
+def nothing_failed(outcomes: Iterable[Outcome]) -> bool:
+    """Whether every source was taken, or left out for a reason."""
     return all(outcome.status != "failed" for outcome in outcomes)
 
 
-def _conclude(frame: PrepRun, pipeline: Pipeline[W], outcomes: Sequence[Outcome]) -> bool:
-    succeeded, header = _summary(frame, outcomes), read_header(frame.out)
-    size, truth = " x ".join(map(str, header.size)), "stored" if header.has_image else "not stored"
-    for line in (
-        f"{frame.out}: {header.n} slices of {size} ({split_counts(header.splits)})",
-        f"{pipeline.describe()}, sigma {header.sigma:g}, ground truth {truth}",
-        f"manifest: {manifest_path(frame.out)}",
-    ):
-        frame.console.print(line, soft_wrap=True, markup=False, highlight=False)
-    return succeeded
+def show_preview(prep: PrepRun[Any], preview: Preview, outcomes: Sequence[Outcome]) -> bool:
+    """What a dry run says; returns whether nothing failed."""
+    prep.say(*preview.lines, f"dry run: would write {preview.slices} to {prep.out}")
+    print_summary(outcomes, prep.console)
+    return nothing_failed(outcomes)
 
 
-if TYPE_CHECKING:
-    from data_prep.run.runner import Made, Plan
-    from es_medical.data import SliceWriter
-
-COPY = "same pixels as another one: left out"
-
-
-@dataclass
-class _Source:
-    """What became of one source so far."""
-
-    splits: Counter[str] = field(default_factory=Counter)
-    notes: Counter[str] = field(default_factory=Counter)
-    failures: list[str] = field(default_factory=list)
-    copies: int = 0
-
-    def outcome(self, name: str, target: str, known: Sequence[str]) -> Outcome:
-        """As the manifest tells it."""
-        n = self.splits.total()
-        if self.failures:
-            return Outcome(name, "failed", self.failures[0], slices=n)
-        if n == 0:
-            return Outcome(name, *(("skipped", COPY) if self.copies else ("failed", "no slice")))
-        notes = [*known]
-        notes += [note if count == n else f"{note} ({count} of {n})" for note, count in sorted(self.notes.items())]
-        notes += [f"{COPY} ({self.copies})"] if self.copies else []
-        return Outcome(name, "done", "; ".join(notes), slices=n, target=target, split=", ".join(sorted(self.splits)))
+def _dry_run(prep: PrepRun[Any], inventory: Inventory, plan: Plan[Any]) -> bool:
+    left_out = [*inventory.outcomes, *plan.outcomes]
+    if plan.preview is not None:
+        return show_preview(prep, plan.preview, left_out)
+    gathered = _gather(prep, plan, None)
+    size, n = " x ".join(map(str, plan.size)), gathered.splits.total()
+    slices = f"{n} slices of {size} ({split_counts(gathered.splits)})"
+    return show_preview(prep, Preview((), slices), [*left_out, *gathered.outcomes])
 
 
-@dataclass
-class RunOutcomes:
-    """What became of every task."""
+def _write(prep: PrepRun[Any], inventory: Inventory, plan: Plan[Any], digest: str) -> list[Outcome]:
+    announce_changes(prep.out, prep.configuration(), prep.console)
+    lineage = {source_hash(name, prep.pseudonyms): one for name, one in inventory.sources.items()}
+    operator = plan.operator
+    header = operator.header(prep.configuration(), lineage, digest)
+    with SliceWriter(prep.out, header, plan.size, operator.with_image, plan.coils, plan.shapes) as writer:
+        outcomes = [*inventory.outcomes, *plan.outcomes, *_gather(prep, plan, writer).outcomes]
+        if writer.n == 0:
+            prep.give_up(outcomes, f"no slice could be made of {plan.what or f'{len(inventory.sources)} files'}")
+    write_manifest(prep.out, digest, outcomes, prep.pseudonyms)
+    return outcomes
 
-    splits: Counter[str] = field(default_factory=Counter)
-    sources: dict[str, _Source] = field(default_factory=dict)
-    contents: set[str] = field(default_factory=set)
 
-    def add(self, name: str, made: Made, writer: SliceWriter | None) -> None:
-        """Write what was made, or note why there is nothing."""
-        source = self.sources.setdefault(name, _Source())
-        if made.failure:
-            source.failures.append(made.failure)
+class RunOutcomes(NamedTuple):
+    """What became of every source that was planned, and the slices of each split."""
+
+    outcomes: list[Outcome]
+    splits: Counter[str]
+
+
+def _gather(prep: PrepRun[Any], plan: Plan[Any], writer: SliceWriter | None) -> RunOutcomes:
+    """Makes the slices of every task and writes them, source by source."""
+    gathered, sink, seen = RunOutcomes([], Counter()), _Sink(plan, writer), set[str]()
+    results = prep.mapped(partial(_made, make=plan.make), plan.tasks, "slices")
+    for name, group in groupby(zip(plan.tasks, results, strict=True), key=lambda pair: pair[0].source):
+        tally = Tally(name)
+        sink.begin()
+        for task, made in group:
+            if made.failure and not tally.broken:
+                tally.failures.append(Outcome(task.file or name, "failed", made.failure, made.detail))
+                tally.broken = not task.file
+            if made.failure or tally.broken:
+                continue
+            if made.content and made.content in seen:
+                tally.copies += 1
+                continue
+            seen.add(made.content)
+            tally.notes.update(made.notes)
+            tally.splits.update(record.split for record in made.records)
+            sink.add(made.records)
+        if tally.broken:
+            tally.splits.clear()
+        sink.end(tally)
+        gathered.splits.update(tally.splits)
+        gathered.outcomes.extend(plan.report(tally))
+    sink.flush()
+    return gathered
+
+
+def _made(task: Task[W], make: Callable[[W], Made]) -> Made:
+    try:
+        return make(task.work)
+    except PrepError as error:
+        return Made(failure=str(error))
+    except Exception as error:  # one bad file never stops the others; its text may hold what stands in the file
+        return Made(failure=f"unexpected {type(error).__name__}")
+
+
+class _Sink:
+    """Where slices go: measured some at a time, then into the file, or nowhere in a dry run."""
+
+    def __init__(self, plan: Plan[Any], writer: SliceWriter | None) -> None:
+        self.plan, self.writer = plan, writer
+        self.pending = list[Any]()
+
+    def begin(self) -> None:
+        """Start a source."""
+        self.start = self.writer.n if self.writer is not None else 0
+        self.levels = list[tuple[float, float, float]]()  # scale, maximum in raw units and data_range of each slice
+
+    def add(self, slices: Sequence[Any]) -> None:
+        """Take slices up, and write them once there are enough."""
+        for one in slices if self.writer is not None else ():
+            self.pending.append(one)
+            if len(self.pending) == self.plan.batch:
+                self.flush()
+
+    def flush(self) -> None:
+        """Write what is left."""
+        if self.writer is not None and self.pending:
+            for record in self.plan.measure(self.pending):
+                self.writer.append(record)
+                self.levels.append((record.scale, record.scale * record.peak, record.data_range))
+            self.pending.clear()
+
+    def end(self, tally: Tally) -> None:
+        """End a source: take the slices of a broken one back, and say the maximum of a whole one."""
+        if self.writer is None:
             return
-        if made.content and made.content in self.contents:
-            source.copies += 1
-            return
-        self.contents.add(made.content)
-        source.notes.update(dict.fromkeys(made.notes, len(made.records)))
-        for record in made.records:
-            source.splits[record.split] += 1
-            self.splits[record.split] += 1
-            if writer is not None:
-                writer.append(record)
-
-    def outcomes(self, plan: Plan[Any]) -> list[Outcome]:
-        """One for each source, in the order of the plan."""
-        return [source.outcome(name, plan.target, plan.notes.get(name, ())) for name, source in self.sources.items()]
+        if tally.broken:
+            self.writer.rollback(self.start)
+        elif tally.name in self.plan.whole and self.writer.with_image and self.levels:
+            scales, maxima, ranges = zip(*self.levels, strict=True)
+            if all(map(math.isnan, ranges)):
+                self.writer.set_data_range(self.start, [max(maxima) / scale for scale in scales])

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from data_prep.run.manifest import PrepError
 
 VALIDATION_SHARE = 0.05
+BEYOND = "beyond the --train and --test counts"
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from data_prep.mri import fastmri
+    from data_prep.mri.options import FastMRIOptions
+    from data_prep.run.runner import PrepRun
 
 Transform = Callable[["NDArray[np.complex64]"], object]
 
@@ -169,8 +170,7 @@ def _preparations(source: Path, out: Path, workers: Sequence[int]) -> Iterator[d
     with ExitStack() as stack:
         jobs: dict[str, Job] = {}
         for n in workers:
-            job = _job(source, out, n, stack.enter_context(worker_pool(n)))
-            jobs[_label(n)] = partial(prepare, job)
+            jobs[_label(n)] = partial(prepare, _prep_run(out, n, stack.enter_context(worker_pool(n))), source)
         yield jobs
 
 
@@ -178,17 +178,18 @@ def _label(workers: int) -> str:
     return "1 worker" if workers == 1 else f"{workers} workers"
 
 
-def _job(source: Path, out: Path, workers: int, pool: "Executor | None") -> "fastmri.Job":
+def _prep_run(out: Path, workers: int, pool: "Executor | None") -> "PrepRun[FastMRIOptions]":
     from rich.console import Console
 
-    from data_prep.mri import fastmri
+    from data_prep.mri.options import FastMRIOptions
     from data_prep.run.manifest import default_salt
+    from data_prep.run.runner import PrepRun
 
-    options = fastmri.Options(measurements="real", slices="all", train=1, test=0, val=0)
-    return fastmri.Job(source, out, options, default_salt(0), workers, pool, Console(file=io.StringIO()))
+    options = FastMRIOptions(measurements="real", slices="all", train=1, test=0, val=0)
+    return PrepRun("fastmri", options, out, default_salt(0), workers, pool, Console(file=io.StringIO()))
 
 
-def prepare(job: "fastmri.Job") -> None:
+def prepare(run: "PrepRun[FastMRIOptions]", source: Path) -> None:
     """What `python -m data_prep fastmri SRC OUT --measurements real --slices all --overwrite` does.
 
     Raises:
@@ -197,7 +198,7 @@ def prepare(job: "fastmri.Job") -> None:
     from data_prep.mri import fastmri
 
     with redirect_stderr(io.StringIO()):  # no progress bar
-        if not fastmri.run(job, dry_run=False, overwrite=True):
+        if not fastmri.prepare(run, source, overwrite=True):
             raise RuntimeError("data_prep failed on a file of the benchmark")
 
 
@@ -220,9 +221,9 @@ def report_peak(source: str, out: str, workers: int) -> None:
     from data_prep.run.workers import worker_pool
 
     with worker_pool(workers) as pool:
-        job = _job(Path(source), Path(out), workers, pool)
+        run = _prep_run(Path(out), workers, pool)
         imports = peak_here()
-        prepare(job)
+        prepare(run, Path(source))
         print(imports, peak_here())
 
 

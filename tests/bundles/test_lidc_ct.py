@@ -10,8 +10,8 @@ from monai.bundle import ConfigParser
 from processes import runs
 from tiny import BUNDLES, SIGMA, VIEWS, causes, execute, names, workflow, write_sinograms, write_slices
 
-from data_prep.ct import lidc
-from data_prep.demo import chest as demo_ct
+from data_prep.ct.options import LIDCOptions
+from data_prep.demo.options import ChestOptions
 from es_medical.jobs import training as session
 from es_medical.losses.base import mean_square
 from es_medical.losses.weighting import RampWeighting
@@ -330,7 +330,7 @@ def test_unit_of_kspace_is_refused_with_those_of_sinograms(tmp_path, data_file, 
 
 @pytest.mark.parametrize(
     ("overlay", "options"),
-    [("train.yaml", lidc.Options()), ("paper_loss.yaml", lidc.Options()), ("demo.yaml", demo_ct.Options())],
+    [("train.yaml", LIDCOptions()), ("paper_loss.yaml", LIDCOptions()), ("demo.yaml", ChestOptions())],
 )
 def test_configuration_asks_for_what_the_command_makes_by_default(overlay, options):
     merged = load("train.yaml") | load(overlay)

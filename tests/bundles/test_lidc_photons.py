@@ -9,7 +9,7 @@ from monai.bundle import ConfigParser
 from processes import runs
 from tiny import BUNDLES, causes, execute, workflow, write_sinograms
 
-from data_prep.ct import lidc
+from data_prep.ct.options import LIDCOptions
 from es_medical.engine import operators, setup
 from es_medical.groups import D4
 from es_medical.inferers import Inferer
@@ -120,7 +120,7 @@ def test_inferer_divides_photons_as_the_loss_does(data_file):
 
 def test_overlay_is_what_the_command_makes(tmp_path):
     overlay = ConfigParser.load_config_file(str(BUNDLES / BUNDLE / "configs" / "photons.yaml"))
-    options = lidc.Options(photons=overlay["photons"])
+    options = LIDCOptions(photons=overlay["photons"])
     assert overlay["sigma"] is None
     assert options.noise == "10000 photons on a ray through air"
 

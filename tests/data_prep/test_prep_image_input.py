@@ -11,6 +11,7 @@ from PIL import Image
 from rich.console import Console
 
 from data_prep.images import div2k, mnist
+from data_prep.images.options import DIV2KOptions, MNISTOptions
 from data_prep.inference import image_file, raise_failures
 from data_prep.run.manifest import PrepError
 from data_prep.run.runner import PrepRun
@@ -39,18 +40,18 @@ def photographs(folder, **knobs):
     """A training file of photographs and its weights."""
     for seed in range(4):
         picture(folder / "photos" / f"{seed}.png", seed=seed + 100)
-    options = div2k.Options(**({"size": 20, "crop": CROP, "sigma": 0.1, "train": 3, "test": 1} | knobs))
+    options = DIV2KOptions(**({"size": 20, "crop": CROP, "sigma": 0.1, "train": 3, "test": 1} | knobs))
     out = folder / "train.h5"
-    assert div2k.prepare(PrepRun("div2k", options, out, "pepper", 1, None, Console()), folder / "photos", options)
+    assert div2k.prepare(PrepRun("div2k", options, out, "pepper", 1, None, Console()), folder / "photos")
     return out, trained(folder / "models", out)
 
 
 def digits(folder, **knobs):
     """A training file of digits and its weights."""
     put(folder / "digits" / "all.idx", images(20, DIGIT, seed=9))
-    options = mnist.Options(**({"ratio": 0.5, "train": 15, "test": 5} | knobs))
+    options = MNISTOptions(**({"ratio": 0.5, "train": 15, "test": 5} | knobs))
     out = folder / "train.h5"
-    assert mnist.run(folder / "digits", PrepRun("mnist", options, out, "pepper", 1, None, Console()), options)
+    assert mnist.prepare(PrepRun("mnist", options, out, "pepper", 1, None, Console()), folder / "digits")
     return out, trained(folder / "models", out)
 
 

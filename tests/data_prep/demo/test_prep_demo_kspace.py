@@ -10,20 +10,21 @@ from rich.console import Console
 from data_prep.demo import brain as demo
 from data_prep.demo import kspace as coil_simulation
 from data_prep.demo import kspace as demo_kspace
-from data_prep.demo.kspace import Options, blocks, run
+from data_prep.demo.kspace import blocks, write_volumes
+from data_prep.demo.options import KspaceOptions
 from data_prep.mri.fastmri_file import Wanted, inspect
 from data_prep.mri.resample import sinc_resample
 from data_prep.run.manifest import PrepError
 from es_medical.data import file_digest
 
 pytest.importorskip("nilearn", reason="the demo needs the extra `demo`")
-SMALL = Options(size=24, coils=4, sigma=0.0, volumes=3, slices=2, gap=2)
+SMALL = KspaceOptions(size=24, coils=4, sigma=0.0, volumes=3, slices=2, gap=2)
 
 
 def written(out, options, overwrite=False):
     """What the command prints."""
     text = io.StringIO()
-    run(out, options, overwrite, Console(file=text, width=200))
+    write_volumes(out, options, overwrite, Console(file=text, width=200))
     return text.getvalue()
 
 
@@ -223,7 +224,7 @@ def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("volumes", "slices", "gap"), [(12, 9, 2), (1, 134, 0), (5, 1, 30), (134, 1, 0)])
 def test_blocks_are_disjoint_with_gaps(volumes, slices, gap):
-    layout = blocks(134, Options(volumes=volumes, slices=slices, gap=gap))
+    layout = blocks(134, KspaceOptions(volumes=volumes, slices=slices, gap=gap))
     assert [len(block) for block in layout] == [slices] * volumes
     assert all(b.start - a.stop == gap for a, b in zip(layout, layout[1:], strict=False))
     assert layout[0].start >= 0
@@ -233,13 +234,13 @@ def test_blocks_are_disjoint_with_gaps(volumes, slices, gap):
 
 def test_default_options_leave_some_65_slices_to_train_on():
     n = len(demo.axial_slices(demo.template_path(), 64)[0])
-    options = Options()
+    options = KspaceOptions()
     assert len(blocks(n, options)) * options.slices * 0.6 > 60
 
 
 def test_too_many_slices_are_refused_with_the_numbers():
     with pytest.raises(PrepError, match="20 volumes of 9 slices with gaps of 2 need 218 slices, the template has 134"):
-        blocks(134, Options(volumes=20))
+        blocks(134, KspaceOptions(volumes=20))
 
 
 @pytest.mark.parametrize(
@@ -248,7 +249,7 @@ def test_too_many_slices_are_refused_with_the_numbers():
 )
 def test_options_out_of_range_are_named(tmp_path, name, value):
     with pytest.raises(PrepError, match=f"{name} {value}: expected at least"):
-        written(tmp_path, Options(**{**asdict(SMALL), name: value}))
+        written(tmp_path, KspaceOptions(**{**asdict(SMALL), name: value}))
     assert not list(tmp_path.iterdir())
 
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 from PIL import Image
 
-from data_prep.images.div2k import Options, assign, crop_corners, target_size
+from data_prep.images.div2k import assign, crop_corners, target_size
 from data_prep.images.image_file import read_image
+from data_prep.images.options import DIV2KOptions
 from data_prep.run.manifest import PrepError
 from es_medical.data import read_header
 from es_medical.physics.pixels import Inpainting
@@ -140,10 +141,10 @@ def test_folders_of_div2k_decide_the_split(tmp_path, prep, archive):
 
 def test_shares_are_upper_limits_where_folders_decide_the_split():
     roles = {f"t{k}": "train" for k in range(20)} | {f"v{k}": "test" for k in range(5)}
-    splits = assign(roles, Options(train=10, test=2, val=3))
+    splits = assign(roles, DIV2KOptions(train=10, test=2, val=3))
     assert Counter(splits.values()) == {"train": 7, "val": 3, "test": 2, None: 13}
     assert {key for key, split in splits.items() if split == "test"} < {f"v{k}" for k in range(5)}
-    assert Counter(assign(roles, Options(test=0)).values()) == {"train": 19, "val": 1, None: 5}
+    assert Counter(assign(roles, DIV2KOptions(test=0)).values()) == {"train": 19, "val": 1, None: 5}
 
 
 @pytest.mark.parametrize("there", ["DIV2K_train_HR", "DIV2K_valid_HR"])
@@ -388,9 +389,9 @@ def test_no_side_is_enlarged():
 
 def test_options_that_make_no_sense_are_refused():
     with pytest.raises(PrepError, match="crop 64: expected 1 to 32"):
-        Options(size=32, crop=64)
+        DIV2KOptions(size=32, crop=64)
     with pytest.raises(PrepError, match="crops 0"):
-        Options(crops=0)
+        DIV2KOptions(crops=0)
 
 
 def test_one_image_is_enough(tmp_path, prep, folder):

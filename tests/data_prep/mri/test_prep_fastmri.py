@@ -465,7 +465,7 @@ def test_interrupted_run_leaves_nothing(tmp_path, folder, prep, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "second_pass", interrupt)
+    monkeypatch.setattr(command, "make", interrupt)
     prep("fastmri", folder, tmp_path / "out.h5")
     assert [path.name for path in tmp_path.iterdir()] == ["raw"]
 

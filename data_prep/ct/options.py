@@ -1,0 +1,88 @@
+"""The knobs of `data_prep lidc`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+import typer
+
+from data_prep.run.manifest import OMIT_NONE
+from data_prep.run.options import WithImage, seed_option, test_option, train_option, val_option
+from data_prep.run.splits import Shares
+
+SIGMA = 0.001
+
+Views = Annotated[int, typer.Option(help="Views of the scanner, evenly spaced over 180 degrees.", min=1)]
+SinogramSigma = Annotated[
+    float, typer.Option(help="Noise on a sample of the sinogram, for images in [0, 1] and an operator of norm 1.", min=0)
+]
+Photons = Annotated[
+    float | None,
+    typer.Option(
+        help="Count so many photons on a ray through air (Poisson noise, e.g. 1e4), in place of --sigma, and store the "
+        "logarithm of the counts. A field of view of 400 mm and water at 70 keV are assumed.",
+        min=1,
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LIDCOptions:
+    """Knobs that decide what the file holds: see `python -m data_prep lidc --help`.
+
+    Raises:
+        ValueError: both `sigma` and `photons`, photons out of range, or no such choice of slices.
+    """
+
+    slices: Annotated[
+        str, typer.Option(help="Slices of each series: `middle` by position, `all`, or `every:N` about the middle.")
+    ] = "middle"
+    series: Annotated[
+        Literal["one", "all"] | None,
+        typer.Option(
+            help="Series of each patient; one: what a scanner made before reformatted images, axial, with the most slices.",
+            show_default="one with --slices middle, else all",
+        ),
+    ] = None
+    size: Annotated[int, typer.Option(help="Rows and columns of the stored images, by averages over areas.", min=16)] = 256
+    views: Views = 50
+    sigma: SinogramSigma = SIGMA
+    photons: Photons = field(default=None, metadata=OMIT_NONE)
+    seed: Annotated[int, seed_option("Seed of the noise and the split.")] = 0
+    train: Annotated[float, train_option("Patients")] = 900
+    test: Annotated[float, test_option("Patients")] = 110
+    val: Annotated[int | None, val_option("patients")] = None
+    intercept: Annotated[
+        float | None,
+        typer.Option(
+            help="For files without rescale intercept: Hounsfield units = stored + INTERCEPT (often -1024; 0 when they are).",
+            show_default="stored values must look like Hounsfield units",
+        ),
+    ] = None
+    with_image: WithImage = True
+
+    def __post_init__(self) -> None:
+        if self.photons is not None:
+            from es_medical.physics.transmission import Transmission
+
+            Transmission(self.photons, 1.0)  # checks the number
+            if self.sigma not in (0.0, SIGMA):
+                raise ValueError(f"--photons {self.photons:g} is the noise: leave out --sigma {self.sigma:g}")
+            object.__setattr__(self, "sigma", 0.0)
+        if self.slices not in {"middle", "all"}:
+            from data_prep.ct.series import step_of
+
+            step_of(self.slices)
+        if self.series is None:
+            object.__setattr__(self, "series", "one" if self.slices == "middle" else "all")
+
+    @property
+    def noise(self) -> str:
+        """What noise the sinograms have, in words."""
+        return f"sigma {self.sigma:g}" if self.photons is None else f"{self.photons:g} photons on a ray through air"
+
+    @property
+    def shares(self) -> Shares:
+        """Patients for each split."""
+        return Shares(self.train, self.test, self.val)

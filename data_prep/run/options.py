@@ -1,0 +1,138 @@
+"""Options of the commands: those that several have, and how a dataclass of annotated options becomes the options of a command.
+
+The fields of the dataclass are the knobs that decide what a file holds, each with its help beside it:
+
+    @dataclass(frozen=True, kw_only=True)
+    class DemoOptions:
+        size: Annotated[int, typer.Option(help="Rows and columns.", min=16)] = 64
+        with_image: WithImage = True
+
+    @command(app)
+    def demo(out: Out, options: DemoOptions, overwrite: Overwrite = False) -> bool: ...
+
+makes the command `demo OUT --size 64 --without-image --overwrite`. These modules import nothing heavy: `--help` is quick.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
+
+import typer
+from typer.models import OptionInfo
+
+from data_prep.run.manifest import MAX_SEED
+
+Out = Annotated[Path, typer.Argument(help="File to write (.h5 or .hdf5); a folder, or a name without suffix, gets one.")]
+WithImage = Annotated[bool, typer.Option("--without-image", help="Store no ground truth, as for users who have none.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Make it anew even if up to date, and replace any file.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Read and check every file; write nothing.")]
+Workers = Annotated[
+    int | None,
+    typer.Option(help="Threads that read and transform.", min=1, show_default="as many as there are cores, 8 at most"),
+]
+Salt = Annotated[
+    str | None,
+    typer.Option(
+        help="Secret behind the hashed ids; never stored. The default can be derived by anyone from the seed, so give "
+        "one where patient numbers could be guessed; give the same again for the same ids.",
+        envvar="ES_MEDICAL_SALT",
+        show_default="from the seed",
+    ),
+]
+Acceleration = Annotated[float, typer.Option(help="Width / measured lines of the one sampling mask.", min=1)]
+CenterFraction = Annotated[float, typer.Option(help="Fraction of the lines that the centre always measures.", min=0, max=1)]
+
+
+class CommandLineType(NamedTuple):
+    """Type of an option on the command line, where the field has another."""
+
+    type: Any
+
+
+def seed_option(help: str, show_default: bool | str = True) -> OptionInfo:
+    """A seed that torch's generator takes whole."""
+    return typer.Option(help=help, min=0, max=MAX_SEED, show_default=show_default)
+
+
+MaskSeed = Annotated[int | None, seed_option("Seed of the mask.", "that of --seed")]
+
+
+def train_option(what: str, more: str = "") -> OptionInfo:
+    """Number or share of `what` for training and validation."""
+    return typer.Option(help=f"{what} for training and validation. With fewer than TRAIN + TEST, only the ratio counts.{more}")
+
+
+def test_option(what: str) -> OptionInfo:
+    """Number or share of `what` for test."""
+    return typer.Option(help=f"{what} for test. TRAIN + TEST of at most 1 are fractions.")
+
+
+def val_option(what: str) -> OptionInfo:
+    """Number of `what` for validation."""
+    return typer.Option(help=f"Validation {what}, taken from the training ones.", show_default="about 5 %")
+
+
+@contextmanager
+def exit_on_user_error() -> Iterator[None]:
+    """End the command with a message and status 1 on an error that the user can put right."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from error
+
+
+def command(app: typer.Typer, name: str | None = None) -> Callable[[Callable[..., bool]], Callable[..., bool]]:
+    """Register a function as a command whose parameter `options` is given by one option for each of its annotated fields.
+
+    The command ends with status 1 where the function returns False (a file failed) or raises what the user can put right.
+    """
+
+    def register(function: Callable[..., bool]) -> Callable[..., bool]:
+        @wraps(function)
+        def call(**given: Any) -> bool:  # noqa: ANN401  as typer gives them
+            with exit_on_user_error():
+                knobs = {knob: not given.pop(knob) if _is_inverted(one) else given.pop(knob) for knob, one in spread.items()}
+                succeeded = function(**given, options=options(**knobs))
+            if not succeeded:
+                raise typer.Exit(1)
+            return succeeded
+
+        signature = inspect.signature(function, eval_str=True)
+        options = signature.parameters["options"].annotation
+        spread = option_parameters(options)
+        parameters = list(signature.parameters.values())
+        place = list(signature.parameters).index("options")
+        parameters[place : place + 1] = spread.values()
+        call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        app.command(name)(call)
+        return function
+
+    return register
+
+
+def option_parameters(options: type) -> dict[str, inspect.Parameter]:
+    """One parameter for each field of a dataclass that is annotated with a `typer.Option`, in their order.
+
+    A flag `--without-...` is off where the field is True: its default is the opposite of the field's.
+    """
+    hints = get_type_hints(options, include_extras=True)
+    found = {}
+    for name, field in inspect.signature(options).parameters.items():
+        kind, *marks = get_args(getattr(hints[name], "type", hints[name])) or (None,)  # an InitVar holds its type
+        info = next((mark for mark in marks if isinstance(mark, OptionInfo)), None)
+        if info is not None:
+            kind = next((mark.type for mark in marks if isinstance(mark, CommandLineType)), kind)
+            one = field.replace(annotation=Annotated[kind, info])
+            one = one.replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD)
+            found[name] = one.replace(default=not one.default) if _is_inverted(one) else one
+    return found
+
+
+def _is_inverted(parameter: inspect.Parameter) -> bool:
+    return str(get_args(parameter.annotation)[1].default).startswith("--without-")
