@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from es_medical.groups import Group
 from es_medical.metrics.heldout import heldout_error
 from es_medical.physics.base import Operator, noise_level, recorruption
+from es_medical.physics.batch import Batch
 from es_medical.physics.transmission import Transmission
-from es_medical.randomness import item_generator
 from es_medical.splits import Split
 from es_medical.types import Image, Measurement, PerItem
 
@@ -107,16 +107,15 @@ class Inferer:
         }
 
     @torch.no_grad()
-    def __call__(
-        self, reconstructor: nn.Module, y: Measurement, physics: Operator, ids: list[str], sigma: PerItem | None = None
-    ) -> Reconstruction:
-        """Reconstruct y (B, ...); `ids` name the items, sigma is the noise level of each, where the data says so.
+    def __call__(self, reconstructor: nn.Module, batch: Batch) -> Reconstruction:
+        """Reconstruct a batch, whose items have ids.
 
         Raises:
-            ValueError: neither the inferer nor the call has a sigma.
+            ValueError: neither the inferer nor the batch has a noise level, or the items lack ids.
         """
-        level = 0.0 if self.transmission is not None else self.sigma_factor * noise_level(self.sigma, sigma)
-        generators = [item_generator(self.seed, one, "inference") for one in ids]
+        y, physics = batch.y, batch.physics
+        level = 0.0 if self.transmission is not None else self.sigma_factor * noise_level(self.sigma, batch.sigma)
+        generators = batch.generators(self.seed, "inference")
         of_splits, scores = _Moments(), []
         for _ in range(self.n_samples):
             m1 = self.split(physics, len(y), generators)
@@ -125,23 +124,21 @@ class Inferer:
             passes = list(self._passes(reconstructor, y1, physics1, generators))
             scores.append(heldout_error(torch.stack(passes).mean(0), y, physics2))
             of_splits.extend(passes if self.split_input else [])
-        of_images = of_splits if self.averages_splits else self._moments_of_all(reconstructor, y, physics)
+        of_images = of_splits if self.averages_splits else self._moments_of_all(reconstructor, batch)
         spread = (of_splits if self.split_input else of_images).deviation()
         return Reconstruction(of_images.mean, spread, torch.stack(scores).mean(0))
 
     @torch.no_grad()
-    def image(
-        self, reconstructor: nn.Module, y: Measurement, physics: Operator, ids: list[str], sigma: PerItem | None = None
-    ) -> Image:
+    def image(self, reconstructor: nn.Module, batch: Batch) -> Image:
         """Return the image of a call alone: where it comes from all of y, without the passes of the held-out score."""
         if self.averages_splits:
-            return self(reconstructor, y, physics, ids, sigma).image
-        return self._moments_of_all(reconstructor, y, physics).mean
+            return self(reconstructor, batch).image
+        return self._moments_of_all(reconstructor, batch).mean
 
-    def _moments_of_all(self, reconstructor: nn.Module, y: Measurement, physics: Operator) -> "_Moments":
+    def _moments_of_all(self, reconstructor: nn.Module, batch: Batch) -> "_Moments":
         """Moments over the group of images from all of y."""
         moments = _Moments()
-        moments.extend(self._passes(reconstructor, y, physics, None))
+        moments.extend(self._passes(reconstructor, batch.y, batch.physics, None))
         return moments
 
     def _recorrupted(

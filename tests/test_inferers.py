@@ -6,7 +6,7 @@ from es_medical.groups import D4
 from es_medical.inferers import Inferer
 from es_medical.metrics import heldout_error
 from es_medical.networks import MoDL, ReynoldsAveraging, unet
-from es_medical.physics import measure, recorruption
+from es_medical.physics import Batch, measure, recorruption
 from es_medical.randomness import item_generator
 from es_medical.splits import Split
 
@@ -60,10 +60,10 @@ def spied(network):
 @mode
 def test_same_seed_same_answer_for_any_batch(network, y, physics, mode):
     inferer = modes()[mode]
-    together = inferer(network, y, physics, IDS)
+    together = inferer(network, Batch(y, physics, ids=IDS))
     order = [2, 0]
-    reordered = inferer(network, y[order], physics, [IDS[i] for i in order])
-    alone = inferer(network, y[3:], physics, IDS[3:])
+    reordered = inferer(network, Batch(y[order], physics, ids=[IDS[i] for i in order]))
+    alone = inferer(network, Batch(y[3:], physics, ids=IDS[3:]))
     for name in ("image", "spread", "heldout"):
         found = getattr(together, name)
         torch.testing.assert_close(getattr(reordered, name), found[order], rtol=1e-4, atol=1e-5)
@@ -73,22 +73,22 @@ def test_same_seed_same_answer_for_any_batch(network, y, physics, mode):
 @mode
 def test_two_calls_are_equal_whatever_the_global_state(network, y, physics, mode):
     inferer = modes()[mode]
-    first = inferer(network, y, physics, IDS)
+    first = inferer(network, Batch(y, physics, ids=IDS))
     torch.manual_seed(123)
-    second = inferer(network, y, physics, IDS)
+    second = inferer(network, Batch(y, physics, ids=IDS))
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 def test_seed_and_id_decide_the_answer(network, y, physics):
-    first = modes()["random g"](network, y, physics, IDS)
-    assert not torch.equal(modes(seed=1)["random g"](network, y, physics, IDS).image, first.image)
-    assert not torch.equal(modes()["random g"](network, y, physics, ["e", "f", "g", "h"]).image, first.image)
+    first = modes()["random g"](network, Batch(y, physics, ids=IDS))
+    assert not torch.equal(modes(seed=1)["random g"](network, Batch(y, physics, ids=IDS)).image, first.image)
+    assert not torch.equal(modes()["random g"](network, Batch(y, physics, ids=["e", "f", "g", "h"])).image, first.image)
 
 
 @pytest.mark.parametrize(("mode", "passes_for_each"), [("random g", 1), ("whole group", 8), ("no group", 1)])
 def test_mean_spread_and_number_of_passes(network, y, physics, mode, passes_for_each):
     spy, passes = spied(network)
-    found = modes(n_samples=5)[mode](spy, y, physics, IDS)
+    found = modes(n_samples=5)[mode](spy, Batch(y, physics, ids=IDS))
     images = torch.stack([image for *_, image in passes])
     assert len(images) == 5 * passes_for_each
     torch.testing.assert_close(found.image, images.mean(0), rtol=1e-5, atol=1e-6)
@@ -100,7 +100,7 @@ def test_mean_spread_and_number_of_passes(network, y, physics, mode, passes_for_
 def test_each_sample_has_its_own_split_noise_and_g(network, y, physics, mode, passes_for_each):
     spy, passes = spied(network)
     assert int(physics.mask.sum()) == 4  # lines, of which one is kept and one more is drawn
-    modes(n_samples=6)[mode](spy, y, physics, IDS)
+    modes(n_samples=6)[mode](spy, Batch(y, physics, ids=IDS))
     firsts = passes[::passes_for_each]
     assert len({tuple(p.mask[i].flatten().tolist()) for _, p, _, _ in firsts for i in range(4)}) == 3
     for y1, p, _, _ in firsts:
@@ -124,20 +124,20 @@ def test_answer_is_the_formula(network, y, physics):
             y1 = m1 * y + ALPHA * recorruption(first, y, SIGMA, generators)
             images.append(network(y1, first, g=D4().sample(4, generators)))
             scores.append(heldout_error(images[-1], y, second))
-    found = modes(seed=7)["random g"](network, y, physics, IDS)
+    found = modes(seed=7)["random g"](network, Batch(y, physics, ids=IDS))
     torch.testing.assert_close(found.image, torch.stack(images).mean(0))
     torch.testing.assert_close(found.heldout, torch.stack(scores).mean(0))
 
 
 def test_whole_group_equals_the_full_average(network, y, physics):
-    whole = Inferer(SPLIT, 1, SIGMA, group=D4(), whole_group=True)(network, y, physics, IDS)
-    full = Inferer(SPLIT, 1, SIGMA)(network, y, physics, IDS)  # the network averages by itself
+    whole = Inferer(SPLIT, 1, SIGMA, group=D4(), whole_group=True)(network, Batch(y, physics, ids=IDS))
+    full = Inferer(SPLIT, 1, SIGMA)(network, Batch(y, physics, ids=IDS))  # the network averages by itself
     torch.testing.assert_close(whole.image, full.image)
     torch.testing.assert_close(whole.heldout, full.heldout)
 
 
 def test_supervised_networks_see_all_measurements(network, y, physics):
-    found = modes()["supervised"](network, y, physics, IDS)
+    found = modes()["supervised"](network, Batch(y, physics, ids=IDS))
     with torch.no_grad():
         torch.testing.assert_close(found.image, network(y, physics))
         terms = torch.stack([network(y, physics, g=g.expand(4)) for g in D4().elements()])
@@ -148,10 +148,10 @@ def test_supervised_networks_see_all_measurements(network, y, physics):
 def test_trained_on_splits_and_given_all_of_y(network, y, physics):
     """The image is the average over the group, exactly equivariant; spread and held-out error are those of the splits."""
     inferer, splits = (modes()[mode] for mode in ("all of y", "random g"))
-    found, of_splits = (one(network, y, physics, IDS) for one in (inferer, splits))
+    found, of_splits = (one(network, Batch(y, physics, ids=IDS)) for one in (inferer, splits))
     with torch.no_grad():
         torch.testing.assert_close(found.image, network(y, physics))
-    assert torch.equal(inferer.image(network, y, physics, IDS), found.image)
+    assert torch.equal(inferer.image(network, Batch(y, physics, ids=IDS)), found.image)
     assert torch.equal(found.spread, of_splits.spread)
     assert torch.equal(found.heldout, of_splits.heldout)
     assert (inferer.settings["split_input"], inferer.settings["averages_splits"]) == (True, False)
@@ -160,7 +160,7 @@ def test_trained_on_splits_and_given_all_of_y(network, y, physics):
 
 def test_all_of_y_without_a_group_takes_one_pass(network, y, physics):
     spy, passes = spied(network)
-    image = Inferer(SPLIT, 3, SIGMA, eval_split_input=False).image(spy, y, physics, IDS)
+    image = Inferer(SPLIT, 3, SIGMA, eval_split_input=False).image(spy, Batch(y, physics, ids=IDS))
     assert len(passes) == 1
     assert torch.equal(image, passes[0][3])
 
@@ -171,16 +171,16 @@ def test_heldout_measurements_do_not_reach_the_reconstruction_they_score(physics
             assert (y[physics.mask.expand_as(y) == 0] == 0).all()
             return physics.A_adjoint(y)
 
-    found = Inferer(SPLIT, 4, 0.0)(Leak(), y, physics, IDS)
+    found = Inferer(SPLIT, 4, 0.0)(Leak(), Batch(y, physics, ids=IDS))
     torch.testing.assert_close(found.heldout, torch.ones(4))  # zero-filled images know nothing of the rest
 
 
 def test_one_pass_has_no_spread(network, y, physics):
-    assert (Inferer(SPLIT, 1)(network, y, physics, IDS).spread == 0).all()
+    assert (Inferer(SPLIT, 1)(network, Batch(y, physics, ids=IDS)).spread == 0).all()
 
 
 def test_no_gradients_are_kept(network, y, physics):
-    assert not modes()["random g"](network, y, physics, IDS).image.requires_grad
+    assert not modes()["random g"](network, Batch(y, physics, ids=IDS)).image.requires_grad
 
 
 def test_number_of_samples_must_be_positive(unchecked):
@@ -196,17 +196,17 @@ def test_number_of_samples_must_be_positive(unchecked):
 
 def test_noise_level_of_the_data_is_used_where_the_inferer_has_none(network, y, physics):
     sigma = torch.tensor([0.1, 0.2, 0.3, 0.4])
-    given = Inferer(SPLIT, 2, sigma=None, sigma_factor=0.5)(network, y, physics, IDS, sigma)
+    given = Inferer(SPLIT, 2, sigma=None, sigma_factor=0.5)(network, Batch(y, physics, sigma, ids=IDS))
     for i, one in enumerate(IDS):
-        alone = Inferer(SPLIT, 2, sigma=0.5 * float(sigma[i]))(network, y[i : i + 1], physics, [one])
+        alone = Inferer(SPLIT, 2, sigma=0.5 * float(sigma[i]))(network, Batch(y[i : i + 1], physics, ids=[one]))
         torch.testing.assert_close(given.image[i : i + 1], alone.image)
     with pytest.raises(ValueError, match="no noise level"):
-        Inferer(SPLIT, 2, sigma=None)(network, y, physics, IDS)
+        Inferer(SPLIT, 2, sigma=None)(network, Batch(y, physics, ids=IDS))
 
 
 @mode
 def test_image_alone_is_that_of_the_call_in_no_more_passes(network, y, physics, mode):
     inferer = modes()[mode]
     (spy, whole), (other, alone) = spied(network), spied(network)
-    assert torch.equal(inferer.image(other, y, physics, IDS), inferer(spy, y, physics, IDS).image)
+    assert torch.equal(inferer.image(other, Batch(y, physics, ids=IDS)), inferer(spy, Batch(y, physics, ids=IDS)).image)
     assert len(alone) == (len(whole) if inferer.averages_splits else 8)

@@ -13,11 +13,12 @@ from deepinv.physics.generator import BernoulliSplittingMaskGenerator
 from deepinv.transform import Reflect, Rotate
 from torch import Tensor, nn
 
+from es_medical.benchmark.step import backpropagate
 from es_medical.benchmark.timing import Job, Ratio, alternate, ratio
-from es_medical.engine.step import compute_gradient
 from es_medical.groups import D4
 from es_medical.losses import EquivariantSplitting
 from es_medical.networks import MoDL, ReynoldsAveraging, unet
+from es_medical.physics import Batch
 from es_medical.physics.ct import CT
 from es_medical.physics.ct_geometry import ParallelBeam
 from es_medical.splits import Split
@@ -77,10 +78,10 @@ def _steps(physics: CT, theirs: Tomography, x: Tensor, widths: tuple[int, ...]) 
     torch.manual_seed(0)
     denoiser, generator = unet(1, widths).to(x.device), torch.Generator(x.device).manual_seed(0)
     network = ReynoldsAveraging(MoDL(denoiser), D4()).to(x.device).train()
-    loss, optimizer = EquivariantSplitting(Split("views"), sigma=0.0), torch.optim.Adam(network.parameters())
+    loss = EquivariantSplitting(Split("views"), sigma=0.0)
     y = physics.A(x)
     return {
-        "ES step": lambda: compute_gradient(loss, network, optimizer, y, physics, generator),
+        "ES step": lambda: backpropagate(loss, network, Batch(y, physics), generator),
         "ES step" + DEEPINV: _deepinv_step(denoiser, theirs, x),
     }
 

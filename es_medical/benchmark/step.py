@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from es_medical.benchmark.deepinv_step import deepinv_job
 from es_medical.benchmark.settings import Setting
 from es_medical.benchmark.timing import Job, Ratio, alternate, ratio
-from es_medical.engine.step import apply_gradient, compute_gradient
+from es_medical.engine.step import apply_gradient
 from es_medical.groups import D4
-from es_medical.losses import EquivariantSplitting
+from es_medical.losses import EquivariantSplitting, Loss
 from es_medical.networks import Accelerated, MoDL, ReynoldsAveraging, unet
-from es_medical.physics import MRI, MultiCoilMRI, Operator, gaussian_line_mask, measure
+from es_medical.physics import MRI, Batch, MultiCoilMRI, Operator, gaussian_line_mask, measure
 from es_medical.splits import Split
 
 EPOCH = 900
@@ -67,12 +67,18 @@ def _jobs(setting: Setting, device: torch.device) -> dict[str, Job]:
 
     jobs: dict[str, Job] = {
         "denoiser": passes,
-        "es": lambda: compute_gradient(loss, network, optimizer, y, physics, generator),
+        "es": lambda: backpropagate(loss, network, Batch(y, physics), generator),
         "update": lambda: apply_gradient(optimizer, clip=1.0),
     }
     if setting.deepinv:
         jobs["deepinv"] = deepinv_job(denoiser, setting.iterations, mask, y)
     return jobs
+
+
+def backpropagate(loss: Loss, network: nn.Module, batch: Batch, generator: torch.Generator) -> None:
+    """Run what a training step does before its update: drop the gradients, then loss and backward pass."""
+    network.zero_grad(set_to_none=True)
+    loss(network, batch, generator).total.mean().backward()
 
 
 def operator_of(setting: Setting, mask: Tensor) -> Operator:

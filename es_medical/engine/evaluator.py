@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +17,7 @@ from es_medical.groups import Group
 from es_medical.inferers import Inferer, Reconstruction
 from es_medical.metrics import equivariance, psnr, ssim
 from es_medical.metrics.image import SSIM_WINDOW
-from es_medical.physics import Operator
+from es_medical.physics import Batch, Operator
 
 logger = logging.getLogger(__name__)
 
@@ -29,14 +30,6 @@ class Case(NamedTuple):
     reconstruction: Tensor
     spread: Tensor
     target: Tensor | None
-
-
-class Measured(NamedTuple):
-    """A batch of measurements y (B, ...), their operator, and the noise level of each (B,)."""
-
-    y: Tensor
-    physics: Operator
-    sigma: Tensor
 
 
 class Evaluator(MonaiEvaluator):
@@ -101,40 +94,39 @@ class Evaluator(MonaiEvaluator):
     @torch.no_grad()
     def _iteration(self, engine: Engine, batchdata: dict[str, Any]) -> Reconstruction:  # type: ignore[override]
         network = unwrapped(self.network).eval()
-        y, ids = batchdata["measurement"].to(self.state.device), list(batchdata["id"])
-        bad = [one for one, finite in zip(ids, y.flatten(1).isfinite().all(1).tolist(), strict=True) if not finite]
+        batch = Batch.of(batchdata, self.physics, self.state.device)
+        finite = batch.y.flatten(1).isfinite().all(1).tolist()
+        bad = [name for name, good in zip(batch.ids, finite, strict=True) if not good]
         if bad:
             source = getattr(self.data_loader.dataset, "path", "the data set")  # type: ignore[union-attr]
             raise FloatingPointError(f"measurements of {', '.join(bad)} in {source} hold NaN or infinite values")
-        physics, sigma = self.physics.of(batchdata), batchdata["sigma"].to(y)
-        result = self.inferer(network, y, physics, ids, sigma)
-        self._score(result, Measured(y, physics, sigma), ids, batchdata)
+        result = self.inferer(network, batch)
+        self._score(result, batch, batchdata)
         return result
 
-    def _score(self, result: Reconstruction, measured: "Measured", ids: list[str], batch: dict[str, Any]) -> None:
-        baseline = measured.physics.initial(measured.y)
-        x = batch["image"].to(baseline) if "image" in batch else None
+    def _score(self, result: Reconstruction, batch: Batch, read: dict[str, Any]) -> None:
+        baseline, x = batch.physics.initial(batch.y), batch.image
         columns = {"heldout": result.heldout}
         if x is not None:
-            peak, volume_range = batch["peak"].to(x), batch["data_range"].to(x)
+            peak, volume_range = read["peak"].to(x), read["data_range"].to(x)
             columns |= image_scores(result.image, x, peak, volume_range)
             columns |= {f"baseline_{n}": v for n, v in image_scores(baseline, x, peak, volume_range).items()}
         if self.equiv_group is not None:
-            columns["equiv"] = self._equivariance(measured, ids)
+            columns["equiv"] = self._equivariance(batch)
         values = {name: value.tolist() for name, value in columns.items()}
-        for i, item in enumerate(ids):
+        for i, item in enumerate(batch.ids):
             if len(self.rows) in self._shown:
                 target = None if x is None else x[i].cpu()
                 self.cases.append(Case(item, baseline[i].cpu(), result.image[i].cpu(), result.spread[i].cpu(), target))
-            self.rows.append({"id": item, "index": int(batch["index"][i])} | {n: v[i] for n, v in values.items()})
+            self.rows.append({"id": item, "index": int(read["index"][i])} | {n: v[i] for n, v in values.items()})
 
-    def _equivariance(self, measured: "Measured", ids: list[str]) -> Tensor:
+    def _equivariance(self, batch: Batch) -> Tensor:
         network = unwrapped(self.network)
 
         def reconstruct(y: Tensor, physics: Operator) -> Tensor:
-            return self.inferer.image(network, y, physics, ids, measured.sigma)
+            return self.inferer.image(network, replace(batch, y=y, physics=physics))
 
-        return equivariance(reconstruct, measured.y, measured.physics, self.equiv_group)  # type: ignore[arg-type]
+        return equivariance(reconstruct, batch.y, batch.physics, self.equiv_group)  # type: ignore[arg-type]
 
     @property
     def _shown(self) -> set[int]:

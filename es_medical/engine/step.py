@@ -1,24 +1,21 @@
-"""One training step, as a pure function: the trainer and the benchmark run the same lines."""
+"""One training step, as a pure function: descend on a loss of a batch."""
 
 from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 
-from es_medical.losses import Loss, LossValue, Reconstructor
-from es_medical.physics.base import Operator
-from es_medical.types import Generator, Image, Measurement, PerItem
+from es_medical.losses import Loss, Reconstructor
+from es_medical.physics import Batch
+from es_medical.types import Generator
 
 
 def training_step(
     loss: Loss,
     reconstructor: Reconstructor,
     optimizer: Optimizer,
-    y: Measurement,
-    physics: Operator,
+    batch: Batch,
     generator: Generator | None,
-    x: Image | None = None,
     clip: float | None = 1.0,
-    sigma: PerItem | None = None,
 ) -> dict[str, Tensor]:
     """Descend one step on the mean of the loss over the batch: theta <- optimizer(theta, clip(grad mean_b L_b)).
 
@@ -33,42 +30,24 @@ def training_step(
         loss: what is minimised; it draws its randomness from `generator`.
         reconstructor: f(y, A), in training mode.
         optimizer: holds the parameters.
-        y: measurements (B, ...).
-        physics: their operator.
+        batch: measurements and their operator, with the images and noise levels that the loss needs.
         generator: source of the splits, the noise and g; on the device of y (a CPU generator works, but copies).
-        x: images (B, C, H, W), for a loss that needs them.
         clip: largest Euclidean norm of the whole gradient, None for no limit.
-        sigma: noise level of each item (B,), for a loss that has no own one.
 
     Returns:
         Detached tensors without axes, on the device of y: "loss", each part of the loss (means over the batch), and
         "grad_norm", the norm before clipping.
     """
-    value = compute_gradient(loss, reconstructor, optimizer, y, physics, generator, x, sigma)
+    optimizer.zero_grad(set_to_none=True)
+    value = loss(reconstructor, batch, generator)
+    value.total.mean().backward()
     norm = apply_gradient(optimizer, clip)
     parts = {name: part.detach().mean() for name, part in value.parts.items()}
     return {"loss": value.total.detach().mean(), **parts, "grad_norm": norm}
 
 
-def compute_gradient(
-    loss: Loss,
-    reconstructor: Reconstructor,
-    optimizer: Optimizer,
-    y: Measurement,
-    physics: Operator,
-    generator: Generator | None,
-    x: Image | None = None,
-    sigma: PerItem | None = None,
-) -> LossValue:
-    """Run the first half of `training_step`, forward, loss and backward, and return the loss of each item."""
-    optimizer.zero_grad(set_to_none=True)
-    value = loss(reconstructor, y, physics, generator, x, sigma)
-    value.total.mean().backward()
-    return value
-
-
 def apply_gradient(optimizer: Optimizer, clip: float | None) -> Tensor:
-    """Run the second half of `training_step`, clipping and the optimizer, and return the norm before clipping."""
+    """Run the last part of `training_step`, clipping and the optimizer, and return the norm before clipping."""
     parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     norm = get_total_norm([p.grad for p in parameters])
     if clip is not None:

@@ -19,7 +19,7 @@ from es_medical.engine.distributed import rank
 from es_medical.engine.schedule import Schedule
 from es_medical.engine.step import training_step
 from es_medical.losses import Loss
-from es_medical.physics import Operator
+from es_medical.physics import Batch, Operator
 from es_medical.randomness import item_generator
 
 
@@ -96,15 +96,11 @@ class Trainer(SupervisedTrainer):
     def _iteration(self, engine: Engine, batchdata: dict[str, Any]) -> dict[str, Tensor]:
         """Take one step; returns its loss, the parts of it and the gradient's norm, tensors on the device."""
         self.network.train()
-        y = batchdata["measurement"].to(self.state.device, non_blocking=True)
-        x = batchdata.get("image") if self.loss.needs_image else None  # absent without ground truth: the loss says so
-        x = x if x is None else x.to(self.state.device, non_blocking=True)
-        sigma = batchdata["sigma"].to(y, non_blocking=True)
-        physics = self.physics.of(batchdata)
+        batch = Batch.of(batchdata, self.physics, self.state.device, self.loss.needs_image)
         reconstruct = partial(_reconstruct, self.inferer, self.network)
         if isinstance(self.scheduler, Schedule):
             self.scheduler.warm_up(engine.state.iteration)
-        output = training_step(self.loss, reconstruct, self.optimizer, y, physics, self.generator, x, self.clip, sigma)
+        output = training_step(self.loss, reconstruct, self.optimizer, batch, self.generator, self.clip)
         if self.average is not None:
             self.average.update()
         return output

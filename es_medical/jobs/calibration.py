@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,11 +17,11 @@ from es_medical.groups import Group
 from es_medical.jobs.intervals import FEWER, interval_settings
 from es_medical.jobs.training import Record
 from es_medical.output.results import print_table
+from es_medical.physics import Batch
 from es_medical.tracking import Tracker, terminate_on_sigterm
 from es_medical.uncertainty import (
     FILE,
     LEVELS,
-    Batch,
     Calibration,
     Coverage,
     Distances,
@@ -33,8 +33,8 @@ from es_medical.uncertainty import (
     estimator,
     heldout_scale,
     image_distances,
-    item_sigma,
     scaled,
+    with_level,
 )
 from es_medical.uncertainty.figures import coverage_figure
 
@@ -66,8 +66,8 @@ class Found(NamedTuple):
 Columns = tuple[Tensor, ...]
 """Numbers of the items of a batch, (B, ...) each."""
 
-Measure = Callable[[Batch, dict[str, Any]], Columns]
-"""Finds them for a batch, which is also given as it was read."""
+Measure = Callable[[Batch], Columns]
+"""Finds them for a batch."""
 
 
 class CalibrationJob:
@@ -143,7 +143,7 @@ class CalibrationJob:
     def _heldout(self, engine: Evaluator, kind: Kind) -> tuple[Distances, Scale]:
         f, inferer = estimator(engine.inferer, unwrapped(self.checkpoints.network)), engine.inferer
 
-        def measure(batch: Batch, read: dict[str, Any]) -> Columns:
+        def measure(batch: Batch) -> Columns:
             distances, scale = heldout_scale(f, kind.fewer, batch, inferer.split, self.n_folds, inferer.seed)
             return distances.error, distances.resampled, scale.factor, scale.uncertainty
 
@@ -153,8 +153,8 @@ class CalibrationJob:
     def _images(self, kind: Kind) -> Distances:
         f = estimator(self.tester.inferer, unwrapped(self.checkpoints.network))
 
-        def measure(batch: Batch, read: dict[str, Any]) -> Columns:
-            distances = image_distances(f, kind.resampler, batch, read["image"].to(batch.y))
+        def measure(batch: Batch) -> Columns:
+            distances = image_distances(f, kind.resampler, batch)
             return distances.error, distances.resampled
 
         return Distances(*_measured(self.tester, measure))
@@ -190,9 +190,8 @@ def _measured(evaluator: Evaluator, measure: Measure) -> Columns:
     """Numbers of all slices of an evaluator, those of all processes together, in the order of the file."""
     rows: list[tuple[int, Columns]] = []
     for read in evaluator.data_loader:
-        y = read["measurement"].to(evaluator.state.device)
-        sigma = item_sigma(evaluator.inferer, y, read["sigma"].to(y))
-        found = measure(Batch(y, evaluator.physics.of(read), list(read["id"]), sigma), read)
+        batch = Batch.of(read, evaluator.physics, evaluator.state.device)
+        found = measure(with_level(evaluator.inferer, batch))
         items = zip(*(column.cpu().double() for column in found), strict=True)
         rows += zip(read["index"].tolist(), items, strict=True)
     ordered = [items for _, items in sorted(dict(gather(rows)).items())]

@@ -5,6 +5,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from torch import Tensor
 
 from es_medical.physics.base import Operator
+from es_medical.physics.batch import Batch
 from es_medical.types import Generator, Image, Mask, Measurement, PerItem
 
 
@@ -25,21 +26,21 @@ class LossValue(NamedTuple):
 
 @runtime_checkable
 class Loss(Protocol):
-    """A training loss. It draws its own randomness from `generator` and keeps nothing between calls."""
+    """A training loss. It draws its own randomness from `generator` and keeps nothing between calls.
+
+    `batch.sigma` is used only by a loss that assumes a noise level and has none of its own, `batch.image` only where
+    `needs_image` is true.
+    """
 
     needs_image: bool
-    """Whether x has to be given."""
+    """Whether the batch must have ground truth."""
 
-    def __call__(
-        self,
-        reconstructor: Reconstructor,
-        y: Measurement,
-        physics: Operator,
-        generator: Generator | None = None,
-        x: Image | None = None,
-        sigma: PerItem | None = None,
-    ) -> LossValue:
-        """Return the loss of each item; sigma is the noise level of each, where the data says so."""
+    def __call__(self, reconstructor: Reconstructor, batch: Batch, generator: Generator | None = None) -> LossValue:
+        """Return the loss of each item of the batch and its parts.
+
+        Raises:
+            ValueError: the batch lacks the image, or the noise level, that the loss needs.
+        """
 
 
 @runtime_checkable
@@ -73,3 +74,9 @@ def measured_numbers(y: Measurement, mask: Mask) -> PerItem:
 
 def _per_entry(values: Tensor, mask: Mask) -> PerItem:
     return values.sum(tuple(range(1, values.ndim))) / measured_numbers(values, mask)
+
+
+def check_noise(sigma: float | Tensor | None, sigma_factor: float) -> None:
+    """Raise ValueError for a negative noise level or factor; a tensor is not looked at, a GPU would have to wait."""
+    if (isinstance(sigma, int | float) and not sigma >= 0) or not sigma_factor >= 0:
+        raise ValueError(f"sigma and sigma_factor must be >= 0, got {sigma} and {sigma_factor}")

@@ -1,14 +1,15 @@
-"""Equivariant imaging (EI): what a network makes of transformed images has to be transformed images."""
+"""Equivariant imaging (EI): the reconstruction of a transformed image has to be the transformed reconstruction."""
 
 import torch
 from torch import Tensor
 
 from es_medical.groups.base import Transform
-from es_medical.losses.base import LossValue, Reconstructor, Weighting, measured_numbers
-from es_medical.losses.sure import check_noise, is_zero, replayed, risk
-from es_medical.physics.base import Operator, measure, noise_level
+from es_medical.losses.base import LossValue, Reconstructor, Weighting, check_noise, measured_numbers
+from es_medical.losses.sure import check_step, is_zero, replayed, risk
+from es_medical.physics.base import measure, noise_level
+from es_medical.physics.batch import Batch
 from es_medical.randomness import uniform_on_cpu
-from es_medical.types import Generator, Image, Measurement, PerItem
+from es_medical.types import Generator, Image, PerItem
 
 
 class EquivariantImaging:
@@ -23,7 +24,7 @@ class EquivariantImaging:
 
     T_g: `Shifts` for inpainting and compressed sensing, `FineRotations` for MRI and CT (the paper's choices).
 
-    With `alternating` and noise, a step pays for two passes: it draws which of the divergence and the equivariance term it
+    With `alternating` and noise, a step takes two passes: it draws which of the divergence and the equivariance term it
     evaluates, each with probability 1/2 and twice its weight. The loss and its gradient keep their expectations.
 
     Args:
@@ -53,7 +54,8 @@ class EquivariantImaging:
         weighting: Weighting | None = None,
         alternating: bool = False,
     ) -> None:
-        check_noise(sigma, tau, sigma_factor)
+        check_noise(sigma, sigma_factor)
+        check_step(tau)
         if not weight >= 0:
             raise ValueError(f"weight must be >= 0, got {weight}")
         if not isinstance(transform, Transform):
@@ -61,39 +63,26 @@ class EquivariantImaging:
         self.transform, self.weight, self.sigma, self.tau = transform, weight, sigma, tau
         self.sigma_factor, self.weighting, self.alternating = sigma_factor, weighting, alternating
 
-    def __call__(
-        self,
-        reconstructor: Reconstructor,
-        y: Measurement,
-        physics: Operator,
-        generator: Generator | None = None,
-        x: Image | None = None,
-        sigma: PerItem | None = None,
-    ) -> LossValue:
-        """Return the loss of each item and its parts; x is not used, sigma only where the loss has no own one.
+    def __call__(self, reconstructor: Reconstructor, batch: Batch, generator: Generator | None = None) -> LossValue:
+        """Return the loss of each item and its parts.
 
         Raises:
-            ValueError: neither the loss nor the call has a sigma.
+            ValueError: neither the loss nor the batch has a noise level.
         """
-        level = self.sigma_factor * noise_level(self.sigma, sigma)
-        generator, again = replayed(generator, y.device)
-        x1 = reconstructor(y, physics, generator)
+        level = self.sigma_factor * noise_level(self.sigma, batch.sigma)
+        generator, again = replayed(generator, batch.y.device)
+        x1 = reconstructor(batch.y, batch.physics, generator)
         if self.alternating and not is_zero(level):
-            return self._one_term(reconstructor, y, physics, x1, level, generator, again)
-        data = risk(reconstructor, y, physics, x1, level, self.tau, self.weighting, generator, again)
-        equivariance = self._equivariance(reconstructor, y, physics, x1, level, generator)
+            return self._one_term(reconstructor, batch, x1, level, generator, again)
+        data = risk(reconstructor, batch, x1, level, self.tau, self.weighting, generator, again)
+        equivariance = self._equivariance(reconstructor, batch, x1, level, generator)
         return LossValue(data.total + self.weight * equivariance, data.parts | {"equivariance": equivariance})
 
     def _equivariance(
-        self,
-        reconstructor: Reconstructor,
-        y: Measurement,
-        physics: Operator,
-        x1: Image,
-        level: float | Tensor,
-        generator: Generator,
+        self, reconstructor: Reconstructor, batch: Batch, x1: Image, level: float | Tensor, generator: Generator
     ) -> PerItem:
         """|f(A T_g x1 + noise, A) - T_g x1|^2 / m."""
+        y, physics = batch.y, batch.physics
         x2 = self.transform.apply(x1, self.transform.sample(len(y), generator, y.device))
         y2 = physics.A(x2) if is_zero(level) else measure(physics, x2, level, generator)
         equivariance = (reconstructor(y2, physics, generator) - x2).square().flatten(1).sum(1)
@@ -102,8 +91,7 @@ class EquivariantImaging:
     def _one_term(
         self,
         reconstructor: Reconstructor,
-        y: Measurement,
-        physics: Operator,
+        batch: Batch,
         x1: Image,
         level: float | Tensor,
         generator: Generator,
@@ -111,13 +99,13 @@ class EquivariantImaging:
     ) -> LossValue:
         """Twice one of the two terms, beside the consistency; the other counts as 0 in this step."""
         level_now = level if _heads(generator) else 0.0
-        data = risk(reconstructor, y, physics, x1, level_now, self.tau, self.weighting, generator, again)
+        data = risk(reconstructor, batch, x1, level_now, self.tau, self.weighting, generator, again)
         consistency, none = data.parts["consistency"], torch.zeros_like(data.total)
         if "divergence" in data.parts:
             correction = data.total - consistency  # with sigma^2, so that this mean is that of SURE too
             parts = {"divergence": 2 * data.parts["divergence"], "equivariance": none}
             return LossValue(consistency + 2 * correction, data.parts | parts)
-        equivariance = 2 * self._equivariance(reconstructor, y, physics, x1, level, generator)
+        equivariance = 2 * self._equivariance(reconstructor, batch, x1, level, generator)
         parts = {"divergence": none, "equivariance": equivariance}
         return LossValue(consistency + self.weight * equivariance, data.parts | parts)
 

@@ -3,8 +3,8 @@
 from typing import NoReturn
 
 from es_medical.losses.base import LossValue, Reconstructor, Weighting, mean_square
-from es_medical.physics.base import Operator
-from es_medical.types import Generator, Image, Measurement, PerItem
+from es_medical.physics.batch import Batch
+from es_medical.types import Generator
 
 
 class Supervised:
@@ -12,19 +12,11 @@ class Supervised:
 
     needs_image = True
 
-    def __call__(
-        self,
-        reconstructor: Reconstructor,
-        y: Measurement,
-        physics: Operator,
-        generator: Generator | None = None,
-        x: Image | None = None,
-        sigma: PerItem | None = None,
-    ) -> LossValue:
-        """Return the loss of each item; sigma is not used. Raises ValueError without ground truth x."""
-        if x is None:
+    def __call__(self, reconstructor: Reconstructor, batch: Batch, generator: Generator | None = None) -> LossValue:
+        """Return the loss of each item; `batch.sigma` is not used. Raises ValueError without ground truth."""
+        if batch.image is None:
             raise ValueError("supervised training needs ground truth, and the data has no image: choose --method es")
-        error = (reconstructor(y, physics, generator) - x).square().flatten(1).mean(1)
+        error = (reconstructor(batch.y, batch.physics, generator) - batch.image).square().flatten(1).mean(1)
         return LossValue(error, {"supervised": error})
 
 
@@ -40,33 +32,18 @@ class MeasurementConsistency:
     def __init__(self, weighting: Weighting | None = None) -> None:
         self.weighting = weighting
 
-    def __call__(
-        self,
-        reconstructor: Reconstructor,
-        y: Measurement,
-        physics: Operator,
-        generator: Generator | None = None,
-        x: Image | None = None,
-        sigma: PerItem | None = None,
-    ) -> LossValue:
-        """Return the loss of each item; x and sigma are not used."""
+    def __call__(self, reconstructor: Reconstructor, batch: Batch, generator: Generator | None = None) -> LossValue:
+        """Return the loss of each item; the image and noise level are not used."""
+        y, physics = batch.y, batch.physics
         error = mean_square(physics.A(reconstructor(y, physics, generator)) - y, physics.mask, self.weighting)
         return LossValue(error, {"consistency": error})
 
 
 class Untrained:
-    """In the place of a loss, for reconstructions that learn nothing."""
+    """Takes the place of a loss in a configuration whose method learns nothing."""
 
     needs_image = False
 
-    def __call__(
-        self,
-        reconstructor: Reconstructor,
-        y: Measurement,
-        physics: Operator,
-        generator: Generator | None = None,
-        x: Image | None = None,
-        sigma: PerItem | None = None,
-    ) -> NoReturn:
+    def __call__(self, reconstructor: Reconstructor, batch: Batch, generator: Generator | None = None) -> NoReturn:
         """Raise TypeError."""
         raise TypeError("this method learns nothing: it has no loss")

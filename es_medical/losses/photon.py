@@ -6,12 +6,12 @@ import torch
 
 from es_medical.groups import Group, Rotations
 from es_medical.losses.base import LossValue, Reconstructor, Weighting, mean_square
-from es_medical.physics.base import Operator
+from es_medical.physics.batch import Batch
 from es_medical.physics.noise import target_share
 from es_medical.physics.transmission import Transmission
 from es_medical.physics.virtual import draw_virtual
 from es_medical.splits import Split
-from es_medical.types import Generator, Image, Mask, Measurement, PerItem
+from es_medical.types import Generator, Mask, Measurement, PerItem
 
 LOG_DOMAINS = ("pre", "post")
 
@@ -75,16 +75,9 @@ class PhotonSplitting:
         self.consistency_weight, self.group = consistency_weight, group
         self.log_domain, self.weighting = log_domain, weighting
 
-    def __call__(
-        self,
-        reconstructor: Reconstructor,
-        y: Measurement,
-        physics: Operator,
-        generator: Generator | None = None,
-        x: Image | None = None,
-        sigma: PerItem | None = None,
-    ) -> LossValue:
-        """Return the loss of each item and its two parts, of post-log sinograms y; x and sigma are not used."""
+    def __call__(self, reconstructor: Reconstructor, batch: Batch, generator: Generator | None = None) -> LossValue:
+        """Return the loss of each item and its two parts, of post-log sinograms; the image and noise level are not used."""
+        y, physics = batch.y, batch.physics
         if self.group is not None:
             physics = draw_virtual(physics, self.group, len(y), generator, y.device)  # A T_g
         m1 = self.split(physics, len(y), generator)

@@ -4,11 +4,12 @@ import torch
 from torch import Tensor
 
 from es_medical.groups import Group, Rotations
-from es_medical.losses.base import Loss, LossValue, Reconstructor, Weighting, mean_square
-from es_medical.physics.base import Operator, noise_level, recorruption
+from es_medical.losses.base import Loss, LossValue, Reconstructor, Weighting, check_noise, mean_square
+from es_medical.physics.base import noise_level, recorruption
+from es_medical.physics.batch import Batch
 from es_medical.physics.virtual import draw_virtual
 from es_medical.splits import Split
-from es_medical.types import Generator, Image, Measurement, PerItem
+from es_medical.types import Generator
 
 
 class EquivariantSplitting:
@@ -48,31 +49,23 @@ class EquivariantSplitting:
     ) -> None:
         if alpha <= 0 or consistency_weight < 0:
             raise ValueError(f"alpha must be > 0 and consistency_weight >= 0, got {alpha} and {consistency_weight}")
-        if (isinstance(sigma, int | float) and not sigma >= 0) or not sigma_factor >= 0:
-            raise ValueError(f"sigma and sigma_factor must be >= 0, got {sigma} and {sigma_factor}")
+        check_noise(sigma, sigma_factor)
         self.split, self.sigma, self.alpha, self.sigma_factor = split, sigma, alpha, sigma_factor
         self.consistency_weight, self.group, self.weighting = consistency_weight, group, weighting
 
-    def __call__(
-        self,
-        reconstructor: Reconstructor,
-        y: Measurement,
-        physics: Operator,
-        generator: Generator | None = None,
-        x: Image | None = None,
-        sigma: PerItem | None = None,
-    ) -> LossValue:
-        """Return the loss of each item and its two parts; x is not used, sigma only where the loss has no own one.
+    def __call__(self, reconstructor: Reconstructor, batch: Batch, generator: Generator | None = None) -> LossValue:
+        """Return the loss of each item and its two parts.
 
         Raises:
-            ValueError: neither the loss nor the call has a sigma.
+            ValueError: neither the loss nor the batch has a noise level.
         """
+        y, physics = batch.y, batch.physics
         if self.group is not None:
             physics = draw_virtual(physics, self.group, len(y), generator, y.device)  # A T_g
         m1 = self.split(physics, len(y), generator)
         m2 = physics.mask - m1
         physics1 = physics.masked(m1)  # A_1
-        omega = recorruption(physics1, y, self.sigma_factor * noise_level(self.sigma, sigma), generator)
+        omega = recorruption(physics1, y, self.sigma_factor * noise_level(self.sigma, batch.sigma), generator)
         x_hat = reconstructor(m1 * y + self.alpha * omega, physics1, generator)
         prediction = physics.A(x_hat)  # A_1 x_hat where M1, A_2 x_hat where M2
         consistency = mean_square(prediction - (y - omega / self.alpha), m1, self.weighting)
@@ -99,17 +92,9 @@ class SeveralSplits:
             raise ValueError(f"n_splits must be at least 1, got {n}")
         self.loss, self.n, self.needs_image = loss, n, loss.needs_image
 
-    def __call__(
-        self,
-        reconstructor: Reconstructor,
-        y: Measurement,
-        physics: Operator,
-        generator: Generator | None = None,
-        x: Image | None = None,
-        sigma: PerItem | None = None,
-    ) -> LossValue:
+    def __call__(self, reconstructor: Reconstructor, batch: Batch, generator: Generator | None = None) -> LossValue:
         """Return the mean of the loss of each item, and of its parts."""
-        values = [self.loss(reconstructor, y, physics, generator, x, sigma) for _ in range(self.n)]
+        values = [self.loss(reconstructor, batch, generator) for _ in range(self.n)]
         parts = {name: _mean([value.parts[name] for value in values]) for name in values[0].parts}
         return LossValue(_mean([value.total for value in values]), parts)
 

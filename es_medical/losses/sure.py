@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from es_medical.losses.base import LossValue, Reconstructor, Weighting, mean_product, mean_square
-from es_medical.physics.base import Operator, noise_level, per_item, recorruption
+from es_medical.losses.base import LossValue, Reconstructor, Weighting, check_noise, mean_product, mean_square
+from es_medical.physics.base import noise_level, per_item, recorruption
+from es_medical.physics.batch import Batch
 from es_medical.types import Generator, Image, Measurement, PerItem
 
 RELATIVE_STEP = 0.1
@@ -52,33 +53,25 @@ class Sure:
         sigma_factor: float = 1.0,
         weighting: Weighting | None = None,
     ) -> None:
-        check_noise(sigma, tau, sigma_factor)
+        check_noise(sigma, sigma_factor)
+        check_step(tau)
         self.sigma, self.tau, self.sigma_factor, self.weighting = sigma, tau, sigma_factor, weighting
 
-    def __call__(
-        self,
-        reconstructor: Reconstructor,
-        y: Measurement,
-        physics: Operator,
-        generator: Generator | None = None,
-        x: Image | None = None,
-        sigma: PerItem | None = None,
-    ) -> LossValue:
-        """Return the loss of each item; x is not used, sigma only where the loss has no own one.
+    def __call__(self, reconstructor: Reconstructor, batch: Batch, generator: Generator | None = None) -> LossValue:
+        """Return the loss of each item and its parts.
 
         Raises:
-            ValueError: neither the loss nor the call has a sigma.
+            ValueError: neither the loss nor the batch has a noise level.
         """
-        level = self.sigma_factor * noise_level(self.sigma, sigma)
-        generator, again = replayed(generator, y.device)
-        x_hat = reconstructor(y, physics, generator)
-        return risk(reconstructor, y, physics, x_hat, level, self.tau, self.weighting, generator, again)
+        level = self.sigma_factor * noise_level(self.sigma, batch.sigma)
+        generator, again = replayed(generator, batch.y.device)
+        x_hat = reconstructor(batch.y, batch.physics, generator)
+        return risk(reconstructor, batch, x_hat, level, self.tau, self.weighting, generator, again)
 
 
 def risk(
     reconstructor: Reconstructor,
-    y: Measurement,
-    physics: Operator,
+    batch: Batch,
     x_hat: Image,
     sigma: float | Tensor,
     tau: float | None,
@@ -86,12 +79,11 @@ def risk(
     generator: Generator,
     again: Generator,
 ) -> LossValue:
-    """SURE given the first pass x_hat = f(y, A): one more pass, none where sigma is the number 0.
+    """Compute SURE from the first pass x_hat = f(y, A): one more pass, none where sigma is the number 0.
 
     Args:
         reconstructor: f.
-        y: measurements (B, ...).
-        physics: their operator.
+        batch: measurements and their operator.
         x_hat: f(y, A), drawn with a generator in the state that `again` has.
         sigma: a number, or one for each item (B,), which may be 0 (that item is then measurement consistency).
         tau: step; None is 0.1 sigma.
@@ -102,6 +94,7 @@ def risk(
     Returns:
         Each item's estimate; "consistency", and "divergence" with its factor 2 sigma^2.
     """
+    y, physics = batch.y, batch.physics
     prediction = physics.A(x_hat)
     consistency = mean_square(prediction - y, physics.mask, weighting)
     if is_zero(sigma):
@@ -109,15 +102,14 @@ def risk(
     b = recorruption(physics, y, 1.0, generator)
     trace = 1.0 if weighting is None else mean_square(b, physics.mask, weighting)  # E = tr V / m
     variance = sigma.to(y).square() if isinstance(sigma, Tensor) else sigma**2
-    slope = divergence(reconstructor, y, physics, prediction, b, finite_step(sigma, tau), weighting, again)
+    slope = divergence(reconstructor, batch, prediction, b, finite_step(sigma, tau), weighting, again)
     penalty = 2 * variance * slope
     return LossValue(consistency + penalty - variance * trace, {"consistency": consistency, "divergence": penalty})
 
 
 def divergence(
     reconstructor: Reconstructor,
-    y: Measurement,
-    physics: Operator,
+    batch: Batch,
     prediction: Measurement,
     b: Measurement,
     tau: float | Tensor,
@@ -125,8 +117,8 @@ def divergence(
     again: Generator,
 ) -> PerItem:
     """(W M b)^T W M (h(y + tau b) - h(y)) / (m tau), whose mean is tr(M W^T W M dh/dy) / m; prediction is h(y) = A f(y, A)."""
-    step = per_item(tau, y)
-    probed = physics.A(reconstructor(y + step * b, physics, again))  # h(y + tau b)
+    physics, step = batch.physics, per_item(tau, batch.y)
+    probed = physics.A(reconstructor(batch.y + step * b, physics, again))  # h(y + tau b)
     return mean_product(b, (probed - prediction) / step, physics.mask, weighting)
 
 
@@ -160,9 +152,7 @@ def is_zero(sigma: float | Tensor) -> bool:
     return not isinstance(sigma, Tensor) and sigma == 0
 
 
-def check_noise(sigma: float | Tensor | None, tau: float | None, sigma_factor: float) -> None:
-    """Raise ValueError for a negative noise level or factor, or a step that is not positive."""
-    if (isinstance(sigma, int | float) and not sigma >= 0) or not sigma_factor >= 0:
-        raise ValueError(f"sigma and sigma_factor must be >= 0, got {sigma} and {sigma_factor}")
+def check_step(tau: float | None, default: str = "sigma") -> None:
+    """Raise ValueError for a step that is not positive; the message says what None is a tenth of."""
     if tau is not None and not tau > 0:
-        raise ValueError(f"tau must be > 0, or None for {RELATIVE_STEP:g} sigma; got {tau}")
+        raise ValueError(f"tau must be > 0, or None for {RELATIVE_STEP:g} {default}; got {tau}")

@@ -1,4 +1,4 @@
-"""UNSURE: SURE for a noise level that nobody knows, found while training."""
+"""UNSURE: SURE for an unknown noise level, which is found while training."""
 
 import math
 from collections.abc import Iterator
@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from es_medical.losses.base import LossValue, Reconstructor, Weighting, mean_square
-from es_medical.losses.sure import RELATIVE_STEP, divergence, replayed
-from es_medical.physics.base import Operator, recorruption
-from es_medical.types import Generator, Image, Measurement, PerItem
+from es_medical.losses.sure import RELATIVE_STEP, check_step, divergence, replayed
+from es_medical.physics.base import recorruption
+from es_medical.physics.batch import Batch
+from es_medical.types import Generator
 
 NAME = "noise_multiplier"
 """Name of the parameter that holds log eta."""
@@ -45,39 +46,31 @@ class Unsure:
     needs_image = False
 
     def __init__(self, tau: float | None = None, weighting: Weighting | None = None) -> None:
-        if tau is not None and not tau > 0:
-            raise ValueError(f"tau must be > 0, or None for {RELATIVE_STEP:g} of the noise level; got {tau}")
+        check_step(tau, "of the noise level")
         self.tau, self.weighting = tau, weighting
 
-    def __call__(
-        self,
-        reconstructor: Reconstructor,
-        y: Measurement,
-        physics: Operator,
-        generator: Generator | None = None,
-        x: Image | None = None,
-        sigma: PerItem | None = None,
-    ) -> LossValue:
-        """Return the loss of each item; x and sigma are not used. Part "noise_level" is sqrt(eta), for the log.
+    def __call__(self, reconstructor: Reconstructor, batch: Batch, generator: Generator | None = None) -> LossValue:
+        """Return the loss of each item; the image and noise level are not used. Part "noise_level" is sqrt(eta), for the log.
 
         Raises:
             ValueError: the reconstructor has no multiplier.
         """
         eta = multiplier(reconstructor).exp()
         level = eta.detach().sqrt()
+        y, physics = batch.y, batch.physics
         generator, again = replayed(generator, y.device)
         prediction = physics.A(reconstructor(y, physics, generator))
         consistency = mean_square(prediction - y, physics.mask, self.weighting)
         b = recorruption(physics, y, 1.0, generator)
         tau = RELATIVE_STEP * level if self.tau is None else self.tau
-        slope = divergence(reconstructor, y, physics, prediction, b, tau, self.weighting, again)
+        slope = divergence(reconstructor, batch, prediction, b, tau, self.weighting, again)
         penalty = 2 * reversed_gradient(eta) * slope
         parts = {"consistency": consistency, "divergence": penalty, "noise_level": level.expand(len(y))}
         return LossValue(consistency + penalty, parts)
 
 
 def reversed_gradient(x: Tensor) -> Tensor:
-    """Return x, with the opposite gradient: who descends then ascends in x."""
+    """Return x, with the opposite gradient: an optimiser that descends then ascends in x."""
     return 2 * x.detach() - x
 
 

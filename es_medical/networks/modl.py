@@ -3,7 +3,7 @@
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from es_medical.physics.base import Operator
 from es_medical.types import Generator, Image, Measurement
@@ -32,12 +32,9 @@ class MoDL(nn.Module):
 
     def forward(self, y: Measurement, physics: Operator, generator: Generator | None = None) -> Image:
         """Reconstruct y measured by `physics`; `generator` is not used (nothing here is random)."""
-        gamma = self.log_step.exp()
+        gamma, level = self.log_step.exp(), () if self.noise_level is None else (self.noise_level,)
         x = physics.initial(y)
         for _ in range(self.n_iterations):
-            z = self._denoise(x)
+            z = self.denoiser(x, *level)  # phi(x_k)
             x = physics.prox_l2(z, y, gamma)
         return x
-
-    def _denoise(self, x: Tensor) -> Tensor:
-        return self.denoiser(x) if self.noise_level is None else self.denoiser(x, self.noise_level)

@@ -56,10 +56,8 @@ class ReynoldsAveraging(nn.Module):
         self.group.check(physics.image_size)
         if g is None and not self.training and self.evaluation == "full":
             elements = self.group.elements().to(y.device)
-            terms = (self.term(y, physics, h.expand(len(y), *h.shape), generator) for h in elements)
+            terms = (self.forward(y, physics, generator, h.expand(len(y), *h.shape)) for h in elements)
             return reduce(torch.add, terms) / self.group.order
-        return self.term(y, physics, self.group.sample(len(y), generator, y.device) if g is None else g, generator)
-
-    def term(self, y: Measurement, physics: Operator, g: Elements, generator: Generator | None) -> Image:
-        """T_g r(y, A T_g)."""
+        g = self.group.sample(len(y), generator, y.device) if g is None else g
+        # T_g r(y, A T_g)
         return self.group.apply(self.reconstructor(y, VirtualPhysics(physics, self.group, g), generator), g)

@@ -1,6 +1,7 @@
 from typing import Any
 
 from es_medical.physics.base import Operator, measure, recorruption
+from es_medical.physics.batch import Batch
 from es_medical.physics.compressed_sensing import CompressedSensing, gaussian_matrix
 from es_medical.physics.line_masks import gaussian_line_mask
 from es_medical.physics.mri import MRI
@@ -12,6 +13,7 @@ from es_medical.physics.virtual import VirtualPhysics
 __all__ = [
     "CT",
     "MRI",
+    "Batch",
     "CompressedSensing",
     "Decimation",
     "Inpainting",

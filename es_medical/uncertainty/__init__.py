@@ -3,14 +3,13 @@
 from es_medical.uncertainty.bootstrap import EquivariantBootstrap, Estimator, Passes, Replica, Resampler
 from es_medical.uncertainty.calibration import FILE, Calibration
 from es_medical.uncertainty.coverage import LEVELS, Coverage, coverage, curve
-from es_medical.uncertainty.distances import Batch, Distances, heldout_distances, image_distances, joined
-from es_medical.uncertainty.intervals import IntervalInferer, Intervals, SelfCalibration, estimator, item_sigma, pixel_error
+from es_medical.uncertainty.distances import Distances, heldout_distances, image_distances, joined
+from es_medical.uncertainty.intervals import IntervalInferer, Intervals, SelfCalibration, estimator, pixel_error, with_level
 from es_medical.uncertainty.scale import Scale, heldout_scale, scaled
 
 __all__ = [
     "FILE",
     "LEVELS",
-    "Batch",
     "Calibration",
     "Coverage",
     "Distances",
@@ -29,8 +28,8 @@ __all__ = [
     "heldout_distances",
     "heldout_scale",
     "image_distances",
-    "item_sigma",
     "joined",
     "pixel_error",
     "scaled",
+    "with_level",
 ]

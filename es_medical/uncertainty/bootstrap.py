@@ -1,22 +1,24 @@
-"""Images that stand for the error of a reconstruction: the equivariant bootstrap, and the passes of an inferer."""
+"""Images whose spread estimates the error of a reconstruction: the equivariant bootstrap, and the passes of an inferer."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from es_medical.groups import Group
-from es_medical.physics.base import Operator, measure
+from es_medical.physics.base import measure, noise_level
+from es_medical.physics.batch import Batch
 from es_medical.physics.transmission import Transmission
 from es_medical.randomness import item_generator
-from es_medical.types import Image, Measurement, PerItem
+from es_medical.types import Image, Measurement
 
 SMALL_GROUP = 16
 """Number of elements up to which all of them are used equally often."""
 
-Estimator = Callable[[Measurement, Operator, list[str], PerItem], Image]
-"""x_hat = f(y, A) for measurements (B, ...), their operator, the ids of the items and the noise level of each (B,)."""
+Estimator = Callable[[Batch], Image]
+"""x_hat = f(y, A) of a batch whose items have ids and noise levels."""
 
 
 class Replica(NamedTuple):
@@ -35,10 +37,8 @@ class Resampler(Protocol):
     n_samples: int
     """Number N of images for each item."""
 
-    def __call__(
-        self, f: Estimator, x_hat: Image, y: Measurement, physics: Operator, ids: list[str], sigma: PerItem
-    ) -> Iterator[Replica]:
-        """Yield N of them."""
+    def __call__(self, f: Estimator, x_hat: Image, batch: Batch) -> Iterator[Replica]:
+        """Yield N of them, for x_hat = f(batch)."""
 
 
 class EquivariantBootstrap:
@@ -66,20 +66,17 @@ class EquivariantBootstrap:
         self.group, self.n_samples, self.seed, self.transmission = group, int(n_samples), seed, transmission
 
     @torch.no_grad()
-    def __call__(
-        self, f: Estimator, x_hat: Image, y: Measurement, physics: Operator, ids: list[str], sigma: PerItem
-    ) -> Iterator[Replica]:
-        """Yield N replicas; y is not used, the measurements are simulated."""
+    def __call__(self, f: Estimator, x_hat: Image, batch: Batch) -> Iterator[Replica]:
+        """Yield N replicas; the batch's own y is not used, the measurements are simulated."""
         for i in range(self.n_samples):
-            names = [f"{one}/bootstrap{i}" for one in ids]
-            generators = [item_generator(self.seed, one, "bootstrap") for one in names]
+            draw = replace(batch, ids=[f"{name}/bootstrap{i}" for name in batch.ids])
             if self.group is None:
-                error = f(self._measured(x_hat, physics, sigma, generators), physics, names, sigma) - x_hat
+                error = f(replace(draw, y=self._measured(x_hat, draw))) - x_hat
                 yield Replica(error, error)
                 continue
-            g = torch.stack([self._element(self.group, i, one) for one in ids]).to(x_hat.device)
+            g = torch.stack([self._element(self.group, i, name) for name in batch.ids]).to(x_hat.device)
             moved = self.group.apply(x_hat, g)
-            error = f(self._measured(moved, physics, sigma, generators), physics, names, sigma) - moved
+            error = f(replace(draw, y=self._measured(moved, draw))) - moved
             yield Replica(self.group.inverse(error, g), error)
 
     def _element(self, group: Group, i: int, key: str) -> Tensor:
@@ -90,16 +87,17 @@ class EquivariantBootstrap:
         order = torch.randperm(group.order, generator=item_generator(self.seed, f"{key}/round{turn}", "bootstrap group"))
         return group.elements()[order[place]]
 
-    def _measured(self, x: Image, physics: Operator, sigma: PerItem, generators: list[torch.Generator]) -> Measurement:
-        """A x + epsilon, or the logarithm of photons that are counted behind x."""
+    def _measured(self, x: Image, batch: Batch) -> Measurement:
+        """A x + epsilon with the operator, noise levels and ids of a batch, or the logarithm of photons counted behind x."""
+        physics, generators = batch.physics, batch.generators(self.seed, "bootstrap")
         if self.transmission is None:
-            return measure(physics, x, sigma, generators)
+            return measure(physics, x, noise_level(None, batch.sigma), generators)
         counts = self.transmission.sample(physics.A(x).clamp(min=0), generators)
         return physics.mask * self.transmission.post_log(counts)
 
 
 class Passes:
-    """x_i = f_i(y): single passes of a network, each with its own split, noise and g: what the spread is made of.
+    """x_i = f_i(y): single passes of a network, each with its own split, noise and g, of which the spread is made.
 
     Args:
         one_pass: the estimator of a single pass, whose randomness is drawn by the ids.
@@ -115,10 +113,8 @@ class Passes:
         self.one_pass, self.n_samples = one_pass, int(n_samples)
 
     @torch.no_grad()
-    def __call__(
-        self, f: Estimator, x_hat: Image, y: Measurement, physics: Operator, ids: list[str], sigma: PerItem
-    ) -> Iterator[Replica]:
+    def __call__(self, f: Estimator, x_hat: Image, batch: Batch) -> Iterator[Replica]:
         """Yield N replicas; f is not used: what is random is in the passes."""
         for i in range(self.n_samples):
-            error = self.one_pass(y, physics, [f"{one}/pass{i}" for one in ids], sigma) - x_hat
+            error = self.one_pass(replace(batch, ids=[f"{name}/pass{i}" for name in batch.ids])) - x_hat
             yield Replica(error, error)

@@ -1,32 +1,19 @@
-"""How far a reconstruction is from the truth, as images around it predict, and as measurements or ground truth tell."""
+"""Distance of a reconstruction from the truth: predicted by resampled images, and found from measurements or ground truth."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from es_medical.physics.base import Operator, per_item
-from es_medical.randomness import item_generator
+from es_medical.physics.base import Operator, noise_level, per_item
+from es_medical.physics.batch import Batch
 from es_medical.splits import Split
-from es_medical.types import Image, Measurement, PerItem
+from es_medical.types import Measurement, PerItem
 from es_medical.uncertainty.bootstrap import Estimator, Resampler
 from es_medical.uncertainty.folds import folds, representation
-
-
-class Batch(NamedTuple):
-    """Measurements of some items."""
-
-    y: Measurement
-    """(B, ...)."""
-    physics: Operator
-    """Their operator A."""
-    ids: list[str]
-    """Names of the items."""
-    sigma: PerItem
-    """Noise level of each, (B,)."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +25,7 @@ class Distances:
         resampled: of x_1, ..., x_N from x_hat over the same entries, (n, N).
 
     Raises:
-        ValueError: the two don't belong together.
+        ValueError: the numbers of items differ.
     """
 
     error: Float[Tensor, " n"]
@@ -68,10 +55,12 @@ def joined(parts: Sequence[Distances]) -> Distances:
 
 
 @torch.no_grad()
-def image_distances(f: Estimator, resampler: Resampler, batch: Batch, x: Image) -> Distances:
-    """Distances over the pixels from ground truth x (B, C, H, W)."""
-    x_hat = f(*batch)
-    resampled = torch.stack([_energy(one.error) for one in resampler(f, x_hat, *batch)], 1)
+def image_distances(f: Estimator, resampler: Resampler, batch: Batch) -> Distances:
+    """Distances over the pixels from the ground truth of the batch. Raises ValueError where there is none."""
+    x, x_hat = batch.image, f(batch)
+    if x is None:
+        raise ValueError("distances over pixels need ground truth, and the batch has no image")
+    resampled = torch.stack([_energy(one.error) for one in resampler(f, x_hat, batch)], 1)
     return Distances(root_mean(_energy(x_hat - x), x[0].numel()), root_mean(resampled, x[0].numel()))
 
 
@@ -82,14 +71,14 @@ def heldout_distances(
     """Distances over measurements that the reconstruction has not seen: no ground truth is needed.
 
     The measurements are held out fold after fold, y = y_1 + y_2, x_hat = f(y_1, A_1), and |A_2 x_hat - y_2|^2 less the energy
-    of the noise in y_2 estimates |A_2 (x_hat - x)|^2 without bias. It stands against the error of the bootstrap on what A_1
+    of the noise in y_2 estimates |A_2 (x_hat - x)|^2 without bias. It is compared with the error of the bootstrap on what A_1
     withheld from it, |A_2 (f(A_1 T_g x_hat + epsilon) - T_g x_hat)|^2. All folds count together, one number for an item, and
-    entries by how many they stand for (see `representation`).
+    each entry weighted by how many it represents (see `representation`).
 
     Args:
         f: the estimator.
         resampler: what draws images around x_hat.
-        batch: measurements.
+        batch: measurements of items with ids and noise levels.
         split: what is held out together, and what never is.
         n_folds: number of folds: the more, the closer f(y_1) is to f(y), and the longer it takes.
         seed: of the folds; drawn for each item by its id.
@@ -102,12 +91,11 @@ def folded_energies(
     f: Estimator, resampler: Resampler, batch: Batch, split: Split, n_folds: int, seed: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Energies over the held-out entries of each fold: found (K, B), resampled (K, B, N); and the entries (K, B)."""
-    y, physics, ids, sigma = batch
-    weight = representation(physics, split)
+    y, physics, weight = batch.y, batch.physics, representation(batch.physics, split)
     parts = []
-    for k, m2 in enumerate(folds(split, physics, len(y), [item_generator(seed, one, "folds") for one in ids], n_folds)):
+    for k, m2 in enumerate(folds(split, physics, len(y), batch.generators(seed, "folds"), n_folds)):
         m1 = physics.mask - m2
-        seen = Batch(m1 * y, physics.masked(m1), [f"{one}/fold{k}" for one in ids], sigma)
+        seen = replace(batch, y=m1 * y, physics=physics.masked(m1), ids=[f"{name}/fold{k}" for name in batch.ids])
         parts.append(_one_fold(f, resampler, seen, y, _HeldOut(physics.masked(m2), weight)))
     error, resampled, entries = (torch.stack(part) for part in zip(*parts, strict=True))
     return error, resampled, entries
@@ -126,10 +114,10 @@ class _HeldOut(NamedTuple):
 
 def _one_fold(f: Estimator, resampler: Resampler, seen: Batch, y: Measurement, held: _HeldOut) -> tuple[Tensor, Tensor, Tensor]:
     """Squared distances over the held-out entries, found (B,) and resampled (B, N), and how many entries there are (B,)."""
-    x_hat = f(*seen)
-    noise = per_item(seen.sigma, y) * torch.ones_like(y)
+    x_hat = f(seen)
+    noise = per_item(noise_level(None, seen.sigma), y) * torch.ones_like(y)
     error = held.energy(held.physics.A(x_hat) - y) - held.energy(noise)  # negative by chance
-    resampled = torch.stack([held.energy(held.physics.A(one.measured)) for one in resampler(f, x_hat, *seen)], 1)
+    resampled = torch.stack([held.energy(held.physics.A(one.measured)) for one in resampler(f, x_hat, seen)], 1)
     return error, resampled, held.energy(torch.ones_like(y))
 
 

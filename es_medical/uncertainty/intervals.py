@@ -3,7 +3,8 @@
 import math
 from collections.abc import Mapping
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -11,12 +12,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from es_medical.inferers import Inferer
-from es_medical.physics.base import Operator, noise_level
+from es_medical.physics.base import noise_level
+from es_medical.physics.batch import Batch
 from es_medical.splits import Split
-from es_medical.types import Image, Measurement, PerItem
+from es_medical.types import Image, PerItem
 from es_medical.uncertainty.bootstrap import Estimator, Resampler
 from es_medical.uncertainty.coverage import check_level
-from es_medical.uncertainty.distances import Batch, Distances
+from es_medical.uncertainty.distances import Distances
 from es_medical.uncertainty.scale import Scale, heldout_scale, scaled
 
 
@@ -55,7 +57,7 @@ class SelfCalibration:
 
 
 class IntervalInferer:
-    """An inferer that also resamples each reconstruction; it stands in for the inferer in an `Evaluator`.
+    """An inferer that also resamples each reconstruction; an `Evaluator` takes it in place of the plain inferer.
 
     The half-width of a pixel is the `level` quantile of the N resampled errors at that pixel (N numbers per pixel are kept
     until then), times what widens the interval of the image's root-mean-square error to the calibrated one. That one is what
@@ -94,20 +96,18 @@ class IntervalInferer:
         return self.inferer.settings
 
     @torch.no_grad()
-    def __call__(
-        self, reconstructor: nn.Module, y: Measurement, physics: Operator, ids: list[str], sigma: PerItem | None = None
-    ) -> Intervals:
-        """Reconstruct y (B, ...), as `Inferer.__call__`, with intervals.
+    def __call__(self, reconstructor: nn.Module, batch: Batch) -> Intervals:
+        """Reconstruct a batch, as `Inferer.__call__`, with intervals.
 
         Raises:
-            ValueError: neither the inferer nor the call has a sigma.
+            ValueError: neither the inferer nor the batch has a noise level, or the items lack ids.
         """
-        found = self.inferer(reconstructor, y, physics, ids, sigma)
-        f, batch = estimator(self.inferer, reconstructor), Batch(y, physics, ids, item_sigma(self.inferer, y, sigma))
-        errors = [pixel_error(one.error) for one in self.resampler(f, found.image, *batch)]
+        found, f = self.inferer(reconstructor, batch), estimator(self.inferer, reconstructor)
+        batch = with_level(self.inferer, batch)
+        errors = [pixel_error(replica.error) for replica in self.resampler(f, found.image, batch)]
         each = torch.stack(errors)  # (N, B, 1, H, W)
         resampled = each.square().flatten(2).mean(2).sqrt().T  # (B, N)
-        distances = Distances(torch.zeros(len(y), device=y.device), resampled)
+        distances = Distances(torch.zeros(len(batch), device=batch.y.device), resampled)
         bound, alone = self._bound(distances, f, batch), distances.quantile(self.level)
         widened = torch.where(alone > 0, bound / alone, 0.0)
         return Intervals(*found, widened[:, None, None, None] * each.quantile(self.level, dim=0), bound)
@@ -119,35 +119,30 @@ class IntervalInferer:
             return self.factor * distances.root_mean_square
         return distances.quantile(self.level)
 
-    def image(
-        self, reconstructor: nn.Module, y: Measurement, physics: Operator, ids: list[str], sigma: PerItem | None = None
-    ) -> Image:
+    def image(self, reconstructor: nn.Module, batch: Batch) -> Image:
         """Return the image alone, without intervals."""
-        return self.inferer.image(reconstructor, y, physics, ids, sigma)
+        return self.inferer.image(reconstructor, batch)
 
 
 def estimator(inferer: Inferer, reconstructor: nn.Module, n_samples: int | None = None) -> Estimator:
-    """Return the images of an inferer as a function of measurements and of the level of their noise, see `item_sigma`.
+    """Return the images of an inferer as a function of a batch and the noise levels in it, see `with_level`.
 
     Args:
         inferer: how images are made.
         reconstructor: the network.
         n_samples: splits that an image is averaged over, None for as many as the inferer's.
     """
-    told = copy(inferer)
-    told.sigma, told.sigma_factor = None, 1.0  # the level is what it is told, and nothing else
-    told.n_samples = n_samples or inferer.n_samples
-
-    def f(y: Measurement, physics: Operator, ids: list[str], sigma: PerItem) -> Image:
-        return told.image(reconstructor, y, physics, ids, sigma)
-
-    return f
+    by_batch = copy(inferer)
+    by_batch.sigma, by_batch.sigma_factor = None, 1.0  # the noise level is that of the batch
+    by_batch.n_samples = n_samples or inferer.n_samples
+    return partial(by_batch.image, reconstructor)
 
 
-def item_sigma(inferer: Inferer, y: Measurement, sigma: PerItem | None) -> PerItem:
-    """Noise level (B,) of each item that an inferer assumes: its own, or that of the data, times its factor."""
-    level = 0.0 if inferer.transmission is not None and sigma is None else noise_level(inferer.sigma, sigma)
-    return torch.as_tensor(inferer.sigma_factor * level, dtype=y.dtype, device=y.device).expand(len(y))
+def with_level(inferer: Inferer, batch: Batch) -> Batch:
+    """Return the batch with the noise level (B,) that an inferer assumes: its own, or that of the data, times its factor."""
+    y, of_photons = batch.y, inferer.transmission is not None and batch.sigma is None
+    level = inferer.sigma_factor * (0.0 if of_photons else noise_level(inferer.sigma, batch.sigma))
+    return replace(batch, sigma=torch.as_tensor(level, dtype=y.dtype, device=y.device).expand(len(batch)))
 
 
 def pixel_error(difference: Image) -> Float[Tensor, "b 1 h w"]:

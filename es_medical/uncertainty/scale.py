@@ -6,15 +6,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from es_medical.physics.batch import Batch
 from es_medical.splits import Split
 from es_medical.uncertainty.bootstrap import Estimator, Resampler
-from es_medical.uncertainty.distances import Batch, Distances, folded_energies, root_mean
+from es_medical.uncertainty.distances import Distances, folded_energies, root_mean
 
 PARTS = 199
-"""Points that stand for a log-normal law."""
+"""Points that represent a log-normal distribution."""
 
 SMALLEST, WIDEST = 1e-3, 1.0
-"""Scale that stands for 0 in a logarithm, and the largest uncertainty of one: a factor of e either way."""
+"""Scale that replaces 0 in a logarithm, and the largest uncertainty of one: a factor of e either way."""
 
 TRANSFER = 0.065
 """Standard deviation of log(error) that is left where held-out measurements know the scale exactly: errors elsewhere differ.
@@ -34,11 +35,11 @@ class Scale(NamedTuple):
 
 
 def scaled(distances: Distances, scale: Scale) -> Distances:
-    """Put the law of a self-calibrated error in place of the resampled distances.
+    """Put the distribution of a self-calibrated error in place of the resampled distances.
 
     log error is normal, about the logarithm of the scale times the root mean square of the resampled distances, with the
-    variance uncertainty^2 + TRANSFER^2. `PARTS` values stand for it, the middles of as many parts of equal probability. How
-    the N distances differ among each other says how T_g matters, not how far x_hat is from x: it plays no part.
+    variance uncertainty^2 + TRANSFER^2. `PARTS` values represent it, the middles of as many parts of equal probability. How
+    the N distances differ among each other shows how T_g matters, not how far x_hat is from x: it plays no part.
     """
     middles = (torch.arange(PARTS, dtype=torch.float64) + 0.5) / PARTS
     normal = torch.special.ndtri(middles).to(distances.resampled)

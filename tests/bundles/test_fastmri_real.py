@@ -11,6 +11,7 @@ from tiny import BUNDLES, LEVELS, causes, execute, names, workflow, write_slices
 
 from es_medical.groups import D4, Flips
 from es_medical.losses import FrequencyWeighting
+from es_medical.physics import Batch
 
 BUNDLE = "fastmri_real"
 COILS = {"single": 0, "multi": 3}
@@ -175,7 +176,7 @@ def omega(get, batch, sigma):
     """The noise that the bundle's loss adds to empty k-space, alpha = 1 taken out."""
     recorder, loss = Recorder(), get("loss")
     y = torch.zeros_like(batch["measurement"])
-    loss(recorder, y, get("physics").of(batch), torch.Generator().manual_seed(0), sigma=sigma)
+    loss(recorder, Batch(y, get("physics").of(batch), sigma), torch.Generator().manual_seed(0))
     ((y1, physics1),) = recorder.calls
     return y1 / loss.alpha, physics1.mask.expand_as(y1).bool()
 
@@ -205,7 +206,7 @@ def test_inference_draws_noise_of_each_slice_times_the_factor(built, kind, knobs
     found = {}
     for name, sigma in (("own", batch["sigma"]), ("unit", torch.ones(2))):
         recorder = Recorder()
-        inferer(recorder, y, physics, batch["id"], sigma)
+        inferer(recorder, Batch(y, physics, sigma, ids=batch["id"]))
         found[name] = torch.stack([y1 for y1, _ in recorder.calls]) / inferer.alpha  # (samples, B, ...)
     for i, sigma in enumerate(batch["sigma"]):
         torch.testing.assert_close(found["own"][:, i], found["unit"][:, i] * (1 if levels else sigma), rtol=1e-5, atol=0)

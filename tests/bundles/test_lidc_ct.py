@@ -15,7 +15,7 @@ from data_prep.demo.options import ChestOptions
 from es_medical.jobs import training as session
 from es_medical.losses.base import mean_square
 from es_medical.losses.weighting import RampWeighting
-from es_medical.physics import VirtualPhysics
+from es_medical.physics import Batch, VirtualPhysics
 
 BUNDLE = "lidc_ct"
 SPACING = 180 / VIEWS
@@ -273,7 +273,7 @@ def test_weighting_reaches_both_terms_of_the_es_loss(built, name, weighting):
     """Exact for an image of air and no noise: the residual is -y."""
     get = built(weighting=name, assumed_sigma=0)
     y, network, loss = next(iter(get("train#dataloader")))["measurement"], Recorder(), get("loss")
-    parts = loss(network, y, get("physics"), torch.Generator().manual_seed(0)).parts
+    parts = loss(network, Batch(y, get("physics")), torch.Generator().manual_seed(0)).parts
     ((seen, physics1),) = network.calls
     m1 = physics1.mask
     torch.testing.assert_close(seen, m1 * y)
@@ -285,7 +285,7 @@ def test_weighting_reaches_both_terms_of_the_es_loss(built, name, weighting):
 def test_weighting_reaches_measurement_consistency(built, name, weighting):
     get = built(weighting=name, method="mc")
     y, physics = next(iter(get("train#dataloader")))["measurement"], get("physics")
-    torch.testing.assert_close(get("loss")(Recorder(), y, physics).total, mean_square(y, physics.mask, weighting))
+    torch.testing.assert_close(get("loss")(Recorder(), Batch(y, physics)).total, mean_square(y, physics.mask, weighting))
 
 
 def test_weightings_differ(built):
@@ -308,7 +308,7 @@ UNITS = {"views": (True, False), "rays": (True, True), "bins": (False, True)}  #
 def test_every_unit_is_split_trained_and_used(tmp_path, data_file, workflow_uri, built, unit):
     get, network = built(split_unit=unit), Recorder()
     y, physics = next(iter(get("train#dataloader")))["measurement"], get("physics")
-    get("loss")(network, y, physics, torch.Generator().manual_seed(0), sigma=torch.full((len(y),), SIGMA))
+    get("loss")(network, Batch(y, physics, torch.full((len(y),), SIGMA)), torch.Generator().manual_seed(0))
     m1 = network.calls[0][1].mask.expand(-1, 1, *physics.grid)
     units = math.prod(n for n, differs in zip(physics.grid, UNITS[unit], strict=True) if differs)
     assert (m1.sum((1, 2, 3)) * units / m1[0].numel()).round(decimals=3).tolist() == [round(0.9 * units)] * len(y)

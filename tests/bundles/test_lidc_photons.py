@@ -15,6 +15,7 @@ from es_medical.groups import D4
 from es_medical.inferers import Inferer
 from es_medical.losses import PhotonSplitting, SeveralSplits
 from es_medical.methods import TRAINED
+from es_medical.physics import Batch
 from es_medical.physics.noise import target_share
 from es_medical.randomness import item_generator
 from es_medical.splits import Split
@@ -101,7 +102,7 @@ def test_inferer_divides_photons_as_the_loss_does(data_file):
     with h5py.File(data_file) as file:
         y = torch.from_numpy(file["measurement"][()])[:2]
     split = Split("views", 0.5)
-    Inferer(split, 3, None, 0.5, transmission=scan)(network, y, physics, ["a", "b"])
+    Inferer(split, 3, None, 0.5, transmission=scan)(network, Batch(y, physics, ids=["a", "b"]))
     inputs = []
     for seen, mask in network.inputs:
         inside = mask.expand_as(seen) == 1

@@ -23,6 +23,7 @@ from es_medical.engine.checkpoint import (
     set_random_states,
 )
 from es_medical.engine.distributed import parallel, stop
+from es_medical.physics import Batch
 from es_medical.physics.ct import CT
 from es_medical.physics.ct_geometry import ParallelBeam
 
@@ -214,7 +215,7 @@ def test_accelerated_and_plain_networks_share_checkpoints(data_file, tmp_path, w
     source.checkpoints(tmp_path).save_last(source.trainer, "run")
     load_weights(tmp_path, target.network, target.physics, target.inferer)
     y = next(iter(source.loader("test")))["measurement"]
-    results = [one.inferer(one.network.eval(), y, one.physics, ["a", "b"]).image for one in (source, target)]
+    results = [one.inferer(one.network.eval(), Batch(y, one.physics, ids=["a", "b"])).image for one in (source, target)]
     torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
     again = Parts(data_file, epochs=3, channels_last=not written)
     checkpoints = again.checkpoints(tmp_path)

@@ -10,6 +10,7 @@ from es_medical.engine import evaluator as evaluator_module
 from es_medical.engine.evaluator import Evaluator
 from es_medical.groups import D4
 from es_medical.metrics import psnr
+from es_medical.physics import Batch
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +66,7 @@ def test_rows_means_and_deviations(parts):
 def test_scores_are_those_of_the_inferers_reconstruction(parts):
     evaluator = run(parts.evaluator(batch_size=3))
     (batch,) = evaluator.data_loader
-    result = parts.inferer(parts.network.eval(), batch["measurement"], parts.physics, batch["id"])
+    result = parts.inferer(parts.network.eval(), Batch(batch["measurement"], parts.physics, ids=batch["id"]))
     assert [row["psnr"] for row in evaluator.rows] == pytest.approx(psnr(result.image, batch["image"], 1.0).tolist())
     assert [row["heldout"] for row in evaluator.rows] == pytest.approx(result.heldout.tolist())
     zero_filled = psnr(parts.physics.A_adjoint(batch["measurement"]), batch["image"], 1.0)

@@ -11,6 +11,7 @@ from es_medical.groups import D4
 from es_medical.losses import EquivariantSplitting, Supervised
 from es_medical.losses.base import LossValue
 from es_medical.networks import Accelerated, MoDL, ReynoldsAveraging, unet
+from es_medical.physics import Batch
 from es_medical.splits import Split
 
 
@@ -41,8 +42,8 @@ class Poisoned:
     def __init__(self, value):
         self.value = value
 
-    def __call__(self, reconstructor, y, physics, generator=None, x=None, sigma=None):
-        error = reconstructor(y, physics, generator).square().flatten(1).mean(1)
+    def __call__(self, reconstructor, batch, generator=None):
+        error = reconstructor(batch.y, batch.physics, generator).square().flatten(1).mean(1)
         scale = torch.ones_like(error)
         scale[1] = self.value
         return LossValue(error * scale, {"error": error})
@@ -53,7 +54,7 @@ def test_step_descends_and_reports_detached_scalars(loss):
     physics, x, y = problem()
     f = network()
     optimizer = torch.optim.AdamW(f.parameters(), lr=3e-3)
-    outputs = [training_step(loss, f, optimizer, y, physics, rng(), x) for _ in range(8)]  # the same split in each
+    outputs = [training_step(loss, f, optimizer, Batch(y, physics, image=x), rng()) for _ in range(8)]  # the same split in each
     assert outputs[-1]["loss"] < outputs[0]["loss"]
     for value in outputs[0].values():
         assert value.ndim == 0
@@ -64,8 +65,8 @@ def test_step_descends_and_reports_detached_scalars(loss):
 def test_outputs_are_means_over_items_of_the_loss_and_its_parts():
     physics, _, y = problem()
     f, loss = network(), es()
-    expected = loss(f, y, physics, rng(1))
-    output = training_step(loss, f, torch.optim.SGD(f.parameters(), lr=0.1), y, physics, rng(1))
+    expected = loss(f, Batch(y, physics), rng(1))
+    output = training_step(loss, f, torch.optim.SGD(f.parameters(), lr=0.1), Batch(y, physics), rng(1))
     assert set(output) == {"loss", "consistency", "prediction", "grad_norm"}
     torch.testing.assert_close(output["loss"], expected.total.mean())
     torch.testing.assert_close(output["prediction"], expected.parts["prediction"].mean())
@@ -74,8 +75,8 @@ def test_outputs_are_means_over_items_of_the_loss_and_its_parts():
 def test_step_equals_the_textbook_step():
     physics, _, y = problem()
     f, g, loss = network(), network(), es()
-    output = training_step(loss, f, torch.optim.SGD(f.parameters(), lr=0.1), y, physics, rng(2), clip=None)
-    loss(g, y, physics, rng(2)).total.mean().backward()
+    output = training_step(loss, f, torch.optim.SGD(f.parameters(), lr=0.1), Batch(y, physics), rng(2), clip=None)
+    loss(g, Batch(y, physics), rng(2)).total.mean().backward()
     torch.testing.assert_close(output["grad_norm"], torch.cat([p.grad.flatten() for p in g.parameters()]).norm())
     for p, q in zip(f.parameters(), g.parameters(), strict=True):
         torch.testing.assert_close(p.detach(), q.detach() - 0.1 * q.grad)
@@ -85,7 +86,7 @@ def test_clipping_limits_the_step_and_reports_the_norm_before():
     physics, _, y = problem()
     f, clip = network(), 1e-3
     before = torch.cat([p.detach().flatten().clone() for p in f.parameters()])
-    output = training_step(es(), f, torch.optim.SGD(f.parameters(), lr=1.0), y, physics, rng(), clip=clip)
+    output = training_step(es(), f, torch.optim.SGD(f.parameters(), lr=1.0), Batch(y, physics), rng(), clip=clip)
     change = torch.cat([p.detach().flatten() for p in f.parameters()]) - before
     assert output["grad_norm"] > clip
     assert change.norm() == pytest.approx(clip, rel=1e-3)
@@ -96,7 +97,7 @@ def test_gradients_of_earlier_steps_do_not_add_up():
     f, g = network(), network()
     for p in f.parameters():
         p.grad = torch.ones_like(p)
-    first, second = (training_step(es(), h, torch.optim.SGD(h.parameters(), 0.1), y, physics, rng()) for h in (f, g))
+    first, second = (training_step(es(), h, torch.optim.SGD(h.parameters(), 0.1), Batch(y, physics), rng()) for h in (f, g))
     assert torch.equal(first["grad_norm"], second["grad_norm"])
 
 
@@ -104,7 +105,7 @@ def test_same_generator_state_gives_the_same_step_bitwise():
     physics, _, y = problem()
     f, g = network(), network()
     for h in (f, g):
-        training_step(es(), h, torch.optim.AdamW(h.parameters()), y, physics, rng(5))
+        training_step(es(), h, torch.optim.AdamW(h.parameters()), Batch(y, physics), rng(5))
     assert all(torch.equal(a, b) for a, b in zip(f.parameters(), g.parameters(), strict=True))
 
 
@@ -112,7 +113,7 @@ def test_measurements_images_and_operator_are_left_alone():
     physics, x, y = problem()
     copies = physics.mask.clone(), x.clone(), y.clone()
     f = network()
-    training_step(es(), f, torch.optim.AdamW(f.parameters()), y, physics, rng(), x)
+    training_step(es(), f, torch.optim.AdamW(f.parameters()), Batch(y, physics, image=x), rng())
     assert all(torch.equal(a, b) for a, b in zip(copies, (physics.mask, x, y), strict=True))
     assert not any(tensor.requires_grad for tensor in (physics.mask, x, y))
 
@@ -123,13 +124,13 @@ def test_broken_gradient_is_reported_and_never_reaches_the_weights(value, clip):
     physics, _, y = problem()
     f = network()
     optimizer = torch.optim.AdamW(f.parameters(), lr=1e-3)
-    training_step(es(), f, optimizer, y, physics, rng(), clip=clip)  # so that the optimizer has a momentum
-    output = training_step(Poisoned(value), f, optimizer, y, physics, rng(), clip=clip)
+    training_step(es(), f, optimizer, Batch(y, physics), rng(), clip=clip)  # so that the optimizer has a momentum
+    output = training_step(Poisoned(value), f, optimizer, Batch(y, physics), rng(), clip=clip)
     assert not output["loss"].isfinite()
     assert not output["grad_norm"].isfinite()
     assert all(p.isfinite().all() for p in f.parameters())
     assert all(v.isfinite().all() for held in optimizer.state.values() for v in held.values())
-    assert training_step(es(), f, optimizer, y, physics, rng(), clip=clip)["loss"].isfinite()
+    assert training_step(es(), f, optimizer, Batch(y, physics), rng(), clip=clip)["loss"].isfinite()
 
 
 def test_broken_gradient_under_a_finite_loss_shows_in_the_norm():
@@ -144,7 +145,7 @@ def test_parameters_without_a_gradient_are_no_obstacle():
     physics, _, y = problem()
     f = network()
     unused = nn.Parameter(torch.ones(3))
-    training_step(es(), f, torch.optim.AdamW([*f.parameters(), unused]), y, physics, rng())
+    training_step(es(), f, torch.optim.AdamW([*f.parameters(), unused]), Batch(y, physics), rng())
     assert unused.grad is None
     assert unused.tolist() == [1.0, 1.0, 1.0]
 
@@ -169,14 +170,14 @@ def test_step_neither_reads_a_value_nor_copies_between_devices(unit, mode):
     f = ReynoldsAveraging(MoDL(unet(2, (4, 8)), 2), D4()).to("meta")
     optimizer = torch.optim.AdamW(f.parameters())
     with OneDevice():
-        output = training_step(EquivariantSplitting(Split(unit, mode=mode), sigma=0.1), f, optimizer, y, physics, None)
+        output = training_step(EquivariantSplitting(Split(unit, mode=mode), sigma=0.1), f, optimizer, Batch(y, physics), None)
     assert all(value.device.type == "meta" and value.ndim == 0 for value in output.values())
 
 
 def test_everything_around_a_bfloat16_denoiser_stays_float32():
     physics, _, y = problem()
     f = network(autocast=True)
-    output = training_step(es(), f, torch.optim.AdamW(f.parameters()), y, physics, rng())
+    output = training_step(es(), f, torch.optim.AdamW(f.parameters()), Batch(y, physics), rng())
     assert f(y, physics).dtype == torch.float32
     assert {value.dtype for value in output.values()} == {torch.float32}
     assert {p.grad.dtype for p in f.parameters()} == {torch.float32}

@@ -4,6 +4,7 @@ import json
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -355,9 +356,10 @@ def test_nan_in_a_later_epoch_leaves_the_best_weights_finite(train, client, tmp_
 
     step, calls = module.training_step, []
 
-    def diverges(loss, reconstructor, optimizer, y, *rest):
+    def diverges(loss, reconstructor, optimizer, batch, *rest):
         calls.append(1)
-        return step(loss, reconstructor, optimizer, y * (torch.nan if len(calls) > 3 else 1.0), *rest)
+        broken = replace(batch, y=batch.y * (torch.nan if len(calls) > 3 else 1.0))
+        return step(loss, reconstructor, optimizer, broken, *rest)
 
     monkeypatch.setattr(module, "training_step", diverges)
     with pytest.raises(RuntimeError) as caught:

@@ -16,7 +16,7 @@ from es_medical.losses import (
     build_loss,
 )
 from es_medical.methods import TABLE, TRAINED
-from es_medical.physics import measure
+from es_medical.physics import Batch, measure
 from es_medical.splits import Split
 
 FAMILIES = {
@@ -50,7 +50,7 @@ def run(loss, sigma, physics=None):
     physics = physics or line_mri((8, 8))
     x = randn(2, physics.img_size[0], 8, 8, dtype=torch.float64 if isinstance(physics, DenseCT) else torch.float32)
     f, y = Counter(), measure(physics, x, sigma, rng())
-    value = loss(f, y, physics, rng(1), x, torch.full((2,), sigma))
+    value = loss(f, Batch(y, physics, torch.full((2,), sigma), image=x), rng(1))
     value.total.mean().backward()
     assert f.gain.grad.abs() > 0
     return f.passes
@@ -68,7 +68,7 @@ def test_every_method_makes_its_loss_and_costs_the_passes_that_are_told(method):
 def test_the_loss_of_a_network_that_is_not_equivariant_is_the_same(method):
     physics, x = line_mri((8, 8)), randn(2, 2, 8, 8)
     y = measure(physics, x, 0.1, rng())
-    one, other = (make(name, sigma=0.1)(Counter(), y, physics, rng(1), x) for name in (method, f"{method}_neq"))
+    one, other = (make(name, sigma=0.1)(Counter(), Batch(y, physics, image=x), rng(1)) for name in (method, f"{method}_neq"))
     assert torch.equal(one.total, other.total)
 
 

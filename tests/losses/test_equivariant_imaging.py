@@ -6,7 +6,7 @@ from helpers import line_mri, randn, rng, within
 from es_medical.groups import D4, FineRotations, Rotations, Shifts
 from es_medical.losses import EquivariantImaging, Loss, MeasurementConsistency, RampWeighting, Sure
 from es_medical.networks import MoDL, ReynoldsAveraging, unet
-from es_medical.physics import Inpainting, measure
+from es_medical.physics import Batch, Inpainting, measure
 from es_medical.randomness import item_generator
 
 SIGMA, DOUBLE = 0.2, torch.float64
@@ -68,16 +68,21 @@ def data(name, n=4, sigma=SIGMA):
 def test_exact_inverse_of_an_invertible_operator_has_no_loss(transform):
     """Consistent and equivariant: f(A T_g x) = T_g x = T_g f(A x)."""
     physics = Inpainting(torch.ones(8), (8, 8))
-    value = EquivariantImaging(transform, sigma=0.0)(adjoint, physics.A(randn(4, 1, 8, 8)), physics, rng())
+    value = EquivariantImaging(transform, sigma=0.0)(adjoint, Batch(physics.A(randn(4, 1, 8, 8)), physics), rng())
     assert (value.total < 1e-12).all()
-    assert EquivariantImaging(transform, sigma=0.0)(nonlinear, physics.A(randn(4, 1, 8, 8)), physics, rng()).total.min() > 0.01
+    assert (
+        EquivariantImaging(transform, sigma=0.0)(nonlinear, Batch(physics.A(randn(4, 1, 8, 8)), physics), rng()).total.min()
+        > 0.01
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_consistent_reconstructor_that_leaves_holes_pays_for_equivariance_alone(name):
     """A^dagger y is consistent, so that measurement consistency has nothing to say; EI has."""
     y, physics, transform = data(name, sigma=0.0)
-    value = EquivariantImaging(transform, sigma=0.0)(lambda y, physics, generator: physics.A_dagger(y), y, physics, rng())
+    value = EquivariantImaging(transform, sigma=0.0)(
+        lambda y, physics, generator: physics.A_dagger(y), Batch(y, physics), rng()
+    )
     assert (value.parts["consistency"] < 1e-11).all()
     assert (value.parts["equivariance"] > 1e-3).all()
 
@@ -86,13 +91,13 @@ def test_consistent_reconstructor_that_leaves_holes_pays_for_equivariance_alone(
 def test_loss_is_its_formula_without_noise_in_two_passes(name):
     y, physics, transform = data(name, sigma=0.0)
     f, weight = Recorder(nonlinear), 0.3
-    value = EquivariantImaging(transform, weight, sigma=0.0)(f, y, physics, rng(3))
+    value = EquivariantImaging(transform, weight, sigma=0.0)(f, Batch(y, physics), rng(3))
     x1 = nonlinear(y, physics)
     x2 = transform.apply(x1, transform.sample(4, rng(3)))
     measured = physics.mask.expand(4, *y.shape[1:]).flatten(1).sum(1)
     equivariance = (nonlinear(physics.A(x2), physics) - x2).square().flatten(1).sum(1) / measured
     torch.testing.assert_close(value.parts["equivariance"], equivariance)
-    torch.testing.assert_close(value.parts["consistency"], MeasurementConsistency()(nonlinear, y, physics).total)
+    torch.testing.assert_close(value.parts["consistency"], MeasurementConsistency()(nonlinear, Batch(y, physics)).total)
     torch.testing.assert_close(value.total, value.parts["consistency"] + weight * equivariance)
     assert len(f.given) == 2
 
@@ -101,8 +106,8 @@ def test_loss_is_its_formula_without_noise_in_two_passes(name):
 def test_with_noise_the_first_term_is_sure_and_there_are_three_passes(name):
     y, physics, transform = data(name)
     f = Recorder(nonlinear)
-    value = EquivariantImaging(transform, 0.3, SIGMA, tau=0.01)(f, y, physics, rng(3))
-    sure = Sure(SIGMA, 0.01)(nonlinear, y, physics, rng(3))
+    value = EquivariantImaging(transform, 0.3, SIGMA, tau=0.01)(f, Batch(y, physics), rng(3))
+    sure = Sure(SIGMA, 0.01)(nonlinear, Batch(y, physics), rng(3))
     torch.testing.assert_close(value.parts["divergence"], sure.parts["divergence"])
     torch.testing.assert_close(value.total, sure.total + 0.3 * value.parts["equivariance"])
     assert len(f.given) == 3
@@ -117,7 +122,7 @@ def test_one_term_at_a_time_keeps_the_mean_in_two_passes(name):
         loss = EquivariantImaging(transform, 0.3, SIGMA, tau=0.01, alternating=alternating)
         for i in range(400):
             f = Recorder(nonlinear)
-            value = loss(f, y, physics, rng(1000 + i if alternating else i))
+            value = loss(f, Batch(y, physics), rng(1000 + i if alternating else i))
             totals.append(value.total)
             assert len(f.given) == (2 if alternating else 3)
             if alternating:
@@ -131,7 +136,7 @@ def test_one_term_at_a_time_keeps_the_mean_in_two_passes(name):
 def test_transformed_image_is_measured_with_noise_of_the_given_level():
     y, physics, _ = data("mri", n=300)
     f = Recorder(nonlinear)
-    EquivariantImaging(Chosen(37), sigma=SIGMA)(f, y, physics, rng(3))
+    EquivariantImaging(Chosen(37), sigma=SIGMA)(f, Batch(y, physics), rng(3))
     x2 = FineRotations().apply(f.gave[0], torch.full((300,), 37))
     noise = f.given[2] - physics.A(x2)
     measured = (physics.mask == 1).expand_as(y)
@@ -144,7 +149,7 @@ def test_transformed_image_is_measured_with_noise_of_the_given_level():
 def test_each_item_is_turned_by_its_own_g():
     physics, transform = case("mri")
     y = physics.A(randn(1, 2, 8, 8)).expand(16, -1, -1, -1)
-    total = EquivariantImaging(transform, sigma=0.0)(nonlinear, y, physics, rng()).total
+    total = EquivariantImaging(transform, sigma=0.0)(nonlinear, Batch(y, physics), rng()).total
     assert len(set(total.tolist())) > 10
 
 
@@ -153,7 +158,7 @@ def test_gradient_flows_through_both_passes_and_the_transformed_image():
     physics, weight = Inpainting(torch.ones(8), (8, 8)), 0.7
     y, c = randn(1, 1, 8, 8, dtype=DOUBLE), torch.tensor(1.5, dtype=DOUBLE, requires_grad=True)
     loss = EquivariantImaging(Chosen(20), weight, sigma=0.0)
-    loss(lambda y, physics, generator: c * y, y, physics, rng()).total.sum().backward()
+    loss(lambda y, physics, generator: c * y, Batch(y, physics), rng()).total.sum().backward()
     turned = FineRotations().apply(y, torch.tensor([20])).square().mean()
     v = float(c.detach())
     expected = 2 * (v - 1) * y.square().mean() + weight * (2 * v * (v - 1) ** 2 + 2 * v**2 * (v - 1)) * turned
@@ -166,7 +171,7 @@ def test_gradients_reach_every_parameter(name, sigma):
     torch.manual_seed(0)
     y, physics, transform = data(name)
     network = ReynoldsAveraging(MoDL(unet(physics.img_size[0], (4, 8)), n_iterations=2), D4()).to(y.dtype).train()
-    EquivariantImaging(transform, sigma=sigma)(network, y, physics, rng()).total.mean().backward()
+    EquivariantImaging(transform, sigma=sigma)(network, Batch(y, physics), rng()).total.mean().backward()
     for parameter_name, parameter in network.named_parameters():
         assert parameter.grad.abs().max() > 0, parameter_name
 
@@ -183,7 +188,7 @@ def test_training_fills_in_what_the_mask_hides():
         optimizer, generator = torch.optim.Adam([matrix], 0.03), rng()
         for _ in range(300):
             optimizer.zero_grad()
-            loss(lambda y, physics, generator: y @ matrix, physics.A(x), physics, generator).total.mean().backward()
+            loss(lambda y, physics, generator: y @ matrix, Batch(physics.A(x), physics), generator).total.mean().backward()
             optimizer.step()
         hidden = (physics.A(x) @ matrix - x)[..., [2, 6]]
         return float(hidden.detach().norm() / x[..., [2, 6]].norm())
@@ -196,12 +201,12 @@ def test_training_fills_in_what_the_mask_hides():
 def test_same_seed_same_loss_and_items_do_not_depend_on_their_batch(sigma):
     y, physics, transform = data("mri")
     loss, keys = EquivariantImaging(transform, sigma=sigma), "abcd"
-    together = loss(nonlinear, y, physics, [item_generator(0, key) for key in keys]).total
-    alone = loss(nonlinear, y[2:3], physics, [item_generator(0, "c")]).total
+    together = loss(nonlinear, Batch(y, physics), [item_generator(0, key) for key in keys]).total
+    alone = loss(nonlinear, Batch(y[2:3], physics), [item_generator(0, "c")]).total
     torch.testing.assert_close(together[2:3], alone)
-    assert torch.equal(loss(nonlinear, y, physics, rng(1)).total, loss(nonlinear, y, physics, rng(1)).total)
-    assert not torch.equal(loss(nonlinear, y, physics, rng(1)).total, loss(nonlinear, y, physics, rng(2)).total)
-    assert loss(nonlinear, y, physics).total.isfinite().all()  # without a generator
+    assert torch.equal(loss(nonlinear, Batch(y, physics), rng(1)).total, loss(nonlinear, Batch(y, physics), rng(1)).total)
+    assert not torch.equal(loss(nonlinear, Batch(y, physics), rng(1)).total, loss(nonlinear, Batch(y, physics), rng(2)).total)
+    assert loss(nonlinear, Batch(y, physics)).total.isfinite().all()  # without a generator
 
 
 def test_noise_level_of_each_item():
@@ -210,23 +215,23 @@ def test_noise_level_of_each_item():
     sigma, keys = torch.tensor([0.0, 0.1, 0.4]), "abc"
     y = measure(physics, randn(3, 2, 8, 8), sigma, rng())
     generators = [item_generator(0, key) for key in keys]
-    total = EquivariantImaging(transform)(nonlinear, y, physics, generators, sigma=sigma).total
+    total = EquivariantImaging(transform)(nonlinear, Batch(y, physics, sigma), generators).total
     for i in (1, 2):
         one = EquivariantImaging(transform, sigma=float(sigma[i]))
-        found = one(nonlinear, y[i : i + 1], physics, [item_generator(0, keys[i])]).total
+        found = one(nonlinear, Batch(y[i : i + 1], physics), [item_generator(0, keys[i])]).total
         torch.testing.assert_close(total[i : i + 1], found, rtol=1e-4, atol=1e-5)
-    doubled = EquivariantImaging(transform, sigma_factor=2.0)(nonlinear, y, physics, rng(), sigma=sigma).total
-    assert torch.equal(EquivariantImaging(transform)(nonlinear, y, physics, rng(), sigma=2 * sigma).total, doubled)
+    doubled = EquivariantImaging(transform, sigma_factor=2.0)(nonlinear, Batch(y, physics, sigma), rng()).total
+    assert torch.equal(EquivariantImaging(transform)(nonlinear, Batch(y, physics, 2 * sigma), rng()).total, doubled)
     with pytest.raises(ValueError, match="no noise level"):
-        EquivariantImaging(transform)(nonlinear, y, physics, rng())
+        EquivariantImaging(transform)(nonlinear, Batch(y, physics), rng())
 
 
 def test_weighting_acts_on_the_measurements_alone():
     y, physics, transform = data("ct")
-    plain = EquivariantImaging(transform, sigma=SIGMA)(nonlinear, y, physics, rng(1))
-    ramp = EquivariantImaging(transform, sigma=SIGMA, weighting=RampWeighting())(nonlinear, y, physics, rng(1))
+    plain = EquivariantImaging(transform, sigma=SIGMA)(nonlinear, Batch(y, physics), rng(1))
+    ramp = EquivariantImaging(transform, sigma=SIGMA, weighting=RampWeighting())(nonlinear, Batch(y, physics), rng(1))
     assert torch.equal(plain.parts["equivariance"], ramp.parts["equivariance"])
-    sure = Sure(SIGMA, weighting=RampWeighting())(nonlinear, y, physics, rng(1))
+    sure = Sure(SIGMA, weighting=RampWeighting())(nonlinear, Batch(y, physics), rng(1))
     torch.testing.assert_close(ramp.total, sure.total + ramp.parts["equivariance"])
     assert not torch.allclose(ramp.total, plain.total)
 

@@ -4,6 +4,7 @@ from helpers import line_mri, randn, virtual_batch
 
 from es_medical.groups import D4
 from es_medical.losses import MeasurementConsistency, Supervised
+from es_medical.physics import Batch
 
 
 class Fixed:
@@ -18,20 +19,20 @@ class Fixed:
 
 def test_supervised_is_the_mean_square_error_of_each_item():
     x, x_hat, physics = randn(3, 2, 8, 8), randn(3, 2, 8, 8, seed=1), line_mri((8, 8))
-    value = Supervised()(Fixed(x_hat), physics.A(x), physics, x=x)
+    value = Supervised()(Fixed(x_hat), Batch(physics.A(x), physics, image=x))
     torch.testing.assert_close(value.total, torch.stack([(x_hat[i] - x[i]).square().mean() for i in range(3)]))
     assert torch.equal(value.parts["supervised"], value.total)
-    assert (Supervised()(Fixed(x), physics.A(x), physics, x=x).total == 0).all()
+    assert (Supervised()(Fixed(x), Batch(physics.A(x), physics, image=x)).total == 0).all()
 
 
 def test_supervised_without_an_image_says_what_to_do():
     with pytest.raises(ValueError, match=r"needs ground truth.*--method es"):
-        Supervised()(Fixed(randn(1, 2, 8, 8)), randn(1, 2, 8, 8), line_mri((8, 8)))
+        Supervised()(Fixed(randn(1, 2, 8, 8)), Batch(randn(1, 2, 8, 8), line_mri((8, 8))))
 
 
 def test_consistency_is_the_mean_square_over_measured_numbers():
     x_hat, y, physics = randn(3, 2, 8, 8), randn(3, 2, 8, 8, seed=1), line_mri((8, 8))
-    value = MeasurementConsistency()(Fixed(x_hat), y * physics.mask, physics)
+    value = MeasurementConsistency()(Fixed(x_hat), Batch(y * physics.mask, physics))
     measured = physics.mask.expand_as(y).bool()
     expected = [(physics.A(x_hat) - y)[i][measured[i]].square().mean() for i in range(3)]
     torch.testing.assert_close(value.total, torch.stack(expected))
@@ -43,8 +44,8 @@ def test_consistency_is_blind_to_the_null_space():
     x, v = randn(2, 2, 8, 8, dtype=torch.float64), randn(2, 2, 8, 8, seed=1, dtype=torch.float64)
     hidden = 100 * (v - physics.A_adjoint_A(v))
     assert hidden.norm() > 1
-    assert (MeasurementConsistency()(Fixed(x + hidden), physics.A(x), physics).total < 1e-24).all()
-    assert (MeasurementConsistency()(Fixed(x + v), physics.A(x), physics).total > 1e-2).all()
+    assert (MeasurementConsistency()(Fixed(x + hidden), Batch(physics.A(x), physics)).total < 1e-24).all()
+    assert (MeasurementConsistency()(Fixed(x + v), Batch(physics.A(x), physics)).total > 1e-2).all()
 
 
 def test_consistency_sees_a_virtual_operator():
@@ -52,12 +53,12 @@ def test_consistency_sees_a_virtual_operator():
     x = randn(8, 2, 8, 8, dtype=torch.float64)
     virtual = virtual_batch(physics, group)
     loss = MeasurementConsistency()
-    assert (loss(Fixed(group.inverse(x, group.elements())), physics.A(x), virtual).total < 1e-24).all()
+    assert (loss(Fixed(group.inverse(x, group.elements())), Batch(physics.A(x), virtual)).total < 1e-24).all()
 
 
 def test_consistency_does_not_read_unmeasured_entries():
     x_hat, physics = randn(2, 2, 8, 8), line_mri((8, 8))
     y = randn(2, 2, 8, 8, seed=1)
     loss = MeasurementConsistency()
-    found = loss(Fixed(x_hat), y * physics.mask, physics).total
-    assert torch.equal(loss(Fixed(x_hat), y * physics.mask + 9 * (1 - physics.mask), physics).total, found)
+    found = loss(Fixed(x_hat), Batch(y * physics.mask, physics)).total
+    assert torch.equal(loss(Fixed(x_hat), Batch(y * physics.mask + 9 * (1 - physics.mask), physics)).total, found)

@@ -11,7 +11,7 @@ from scipy.stats import poisson
 from es_medical.groups import D4
 from es_medical.losses import LOG_DOMAINS, EquivariantSplitting, Loss, PhotonSplitting, RampWeighting, mean_square
 from es_medical.networks import MoDL, ReynoldsAveraging, unet
-from es_medical.physics import VirtualPhysics
+from es_medical.physics import Batch, VirtualPhysics
 from es_medical.physics.noise import target_share
 from es_medical.physics.transmission import Transmission
 from es_medical.randomness import item_generator
@@ -71,7 +71,7 @@ def excess(domain, loss_scan=SCAN, alpha=ALPHA, n=6_000, **options):
     """Loss of n scans, less the error that it stands for and the constant of the noise: of mean 0."""
     physics, f = scanner(), Recorder(nonlinear)
     y, clean = measured(n)
-    total = PhotonSplitting(SPLIT, loss_scan, alpha, WEIGHT, log_domain=domain, **options)(f, y, physics, rng(1)).total
+    total = PhotonSplitting(SPLIT, loss_scan, alpha, WEIGHT, log_domain=domain, **options)(f, Batch(y, physics), rng(1)).total
     t, a = SCAN.transmitted(clean), target_share(alpha)
     prediction, m1 = physics.A(f.x_hat), f.physics1.mask
     m2 = physics.mask.expand_as(m1) - m1
@@ -142,7 +142,7 @@ def test_rays_without_any_photon_have_a_finite_loss_and_gradient(domain):
     y, _ = measured(50, scan=scan)
     assert (scan.counts(y) == 0).float().mean() > 0.3
     x_hat = image().repeat(50, 1, 1, 1).requires_grad_()
-    total = PhotonSplitting(SPLIT, scan, log_domain=domain)(lambda y, physics, generator: x_hat, y, physics, rng()).total
+    total = PhotonSplitting(SPLIT, scan, log_domain=domain)(lambda y, physics, generator: x_hat, Batch(y, physics), rng()).total
     total.sum().backward()
     assert total.isfinite().all()
     assert x_hat.grad.isfinite().all()
@@ -151,14 +151,14 @@ def test_rays_without_any_photon_have_a_finite_loss_and_gradient(domain):
 
 def test_a_ray_without_photon_weighs_nothing_after_the_logarithm():
     physics, y = scanner(), SCAN.post_log(torch.zeros(3, 1, 5, 6))
-    total = PhotonSplitting(SPLIT, SCAN, log_domain="post")(nonlinear, y, physics, rng()).total
+    total = PhotonSplitting(SPLIT, SCAN, log_domain="post")(nonlinear, Batch(y, physics), rng()).total
     assert (total == 0).all()
 
 
 def test_network_sees_thinned_photons_of_m1_and_nothing_of_m2():
     physics, f = scanner(), Recorder(nonlinear)
     y, _ = measured(100)
-    PhotonSplitting(SPLIT, SCAN, ALPHA)(f, y, physics, rng())
+    PhotonSplitting(SPLIT, SCAN, ALPHA)(f, Batch(y, physics), rng())
     inside = f.physics1.mask.expand_as(y) == 1
     assert (f.y1[~inside] == 0).all()
     photons = (1 - SHARE) * 300 * torch.exp(-2 * f.y1[inside])
@@ -174,8 +174,8 @@ def test_with_many_photons_a_perfect_reconstruction_costs_next_to_nothing(domain
     physics, scan = scanner(), Transmission(1e7, 2.0)
     y, _ = measured(8, scan=scan)
     loss = PhotonSplitting(SPLIT, scan, log_domain=domain)
-    perfect = loss(lambda y, physics, generator: image().expand(8, -1, -1, -1), y, physics, rng()).total
-    other = loss(lambda y, physics, generator: 0.9 * image().expand(8, -1, -1, -1), y, physics, rng()).total
+    perfect = loss(lambda y, physics, generator: image().expand(8, -1, -1, -1), Batch(y, physics), rng()).total
+    other = loss(lambda y, physics, generator: 0.9 * image().expand(8, -1, -1, -1), Batch(y, physics), rng()).total
     assert (perfect < 1e-5).all()
     assert (other > 1e-3).all()
 
@@ -185,7 +185,7 @@ def test_with_many_photons_a_perfect_reconstruction_costs_next_to_nothing(domain
 def test_precision_is_kept(domain, dtype):
     physics, y = scanner(dtype), measured(2)[0].to(dtype)
     f = Recorder(lambda y, physics, generator: image(dtype).expand(2, -1, -1, -1))
-    value = PhotonSplitting(SPLIT, SCAN, log_domain=domain)(f, y, physics, rng())
+    value = PhotonSplitting(SPLIT, SCAN, log_domain=domain)(f, Batch(y, physics), rng())
     assert {f.y1.dtype, value.total.dtype, *(one.dtype for one in value.parts.values())} == {dtype}
 
 
@@ -197,27 +197,27 @@ def test_same_seed_same_loss_and_items_do_not_depend_on_their_batch(domain):
     def adjoint(y, physics, generator=None):
         return physics.A_adjoint(y)
 
-    together = loss(adjoint, y, physics, [item_generator(0, key) for key in keys]).total
-    alone = loss(adjoint, y[2:3], physics, [item_generator(0, "c")]).total
+    together = loss(adjoint, Batch(y, physics), [item_generator(0, key) for key in keys]).total
+    alone = loss(adjoint, Batch(y[2:3], physics), [item_generator(0, "c")]).total
     torch.testing.assert_close(together[2:3], alone)
-    assert torch.equal(loss(adjoint, y, physics, rng(1)).total, loss(adjoint, y, physics, rng(1)).total)
-    assert not torch.equal(loss(adjoint, y, physics, rng(1)).total, loss(adjoint, y, physics, rng(2)).total)
+    assert torch.equal(loss(adjoint, Batch(y, physics), rng(1)).total, loss(adjoint, Batch(y, physics), rng(1)).total)
+    assert not torch.equal(loss(adjoint, Batch(y, physics), rng(1)).total, loss(adjoint, Batch(y, physics), rng(2)).total)
 
 
 def test_explicit_g_changes_only_the_operator():
     physics, group, f = scanner(), D4(), Recorder(nonlinear)
     y, _ = measured(64)
-    found = PhotonSplitting(SPLIT, SCAN, group=group)(f, y, physics, rng(4)).total
+    found = PhotonSplitting(SPLIT, SCAN, group=group)(f, Batch(y, physics), rng(4)).total
     generator = rng(4)
     g = group.sample(64, generator)
     assert torch.equal(f.physics1.g, g)
     torch.testing.assert_close(
-        found, PhotonSplitting(SPLIT, SCAN)(nonlinear, y, VirtualPhysics(physics, group, g), generator).total
+        found, PhotonSplitting(SPLIT, SCAN)(nonlinear, Batch(y, VirtualPhysics(physics, group, g)), generator).total
     )
 
 
 def test_total_is_the_weighted_sum_of_its_parts():
-    value = PhotonSplitting(SPLIT, SCAN, consistency_weight=0.3)(nonlinear, measured(4)[0], scanner(), rng())
+    value = PhotonSplitting(SPLIT, SCAN, consistency_weight=0.3)(nonlinear, Batch(measured(4)[0], scanner()), rng())
     torch.testing.assert_close(value.total, 0.3 * value.parts["consistency"] + value.parts["prediction"])
 
 
@@ -225,7 +225,7 @@ def test_weighting_is_of_the_residual_of_counts():
     """Exact for an image of air: the residual is 1 - n / I0."""
     physics, y = scanner(), measured(4)[0]
     air = Recorder(lambda y, physics, generator: torch.zeros(4, 1, 6, 6))
-    value = PhotonSplitting(SPLIT, SCAN, weighting=RampWeighting())(air, y, physics, rng())
+    value = PhotonSplitting(SPLIT, SCAN, weighting=RampWeighting())(air, Batch(y, physics), rng())
     m2 = 1 - air.physics1.mask
     torch.testing.assert_close(value.parts["prediction"], mean_square(1 - SCAN.counts(y) / 300, m2, RampWeighting()))
 
@@ -248,7 +248,7 @@ def test_training_on_photons_lowers_the_error_without_ground_truth(domain):
     network.train()
     for _ in range(80):
         optimiser.zero_grad()
-        loss(network, y, physics, generator).total.mean().backward()
+        loss(network, Batch(y, physics), generator).total.mean().backward()
         optimiser.step()
     assert error() < 0.5 * before
 
@@ -259,8 +259,8 @@ def test_it_is_a_loss_that_needs_no_image():
     assert not loss.needs_image
     assert not isinstance(loss, EquivariantSplitting)
     y = measured(2)[0]
-    given = loss(nonlinear, y, scanner(), rng(), randn(2, 1, 6, 6), torch.ones(2)).total
-    assert torch.equal(given, loss(nonlinear, y, scanner(), rng()).total)
+    given = loss(nonlinear, Batch(y, scanner(), torch.ones(2), image=randn(2, 1, 6, 6)), rng()).total
+    assert torch.equal(given, loss(nonlinear, Batch(y, scanner()), rng()).total)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from helpers import line_mri, randn, rng, virtual_batch, within
 from es_medical.groups import D4
 from es_medical.losses import EquivariantSplitting, SeveralSplits, mean_square
 from es_medical.networks import MoDL, ReynoldsAveraging, unet
-from es_medical.physics import MRI, VirtualPhysics, measure
+from es_medical.physics import MRI, Batch, VirtualPhysics, measure
 from es_medical.randomness import item_generator
 from es_medical.splits import Split
 
@@ -54,7 +54,7 @@ def draws(loss, true_sigma, weight=0.7, n=6_000, seed=0):
     physics, generator = line_mri((8, 8), seed=1), rng(seed)
     x = randn(1, 2, 8, 8, seed=5).expand(n, -1, -1, -1)
     f = Recorder(nonlinear)
-    total = loss(f, measure(physics, x, true_sigma, generator), physics, generator).total
+    total = loss(f, Batch(measure(physics, x, true_sigma, generator), physics), generator).total
     error, m1 = physics.A(f.x_hat) - physics.A(x), f.physics1.mask
     return total, weight * mean_square(error, m1) + mean_square(error, physics.mask - m1)
 
@@ -87,7 +87,7 @@ def test_noise_level_of_each_item():
     x, each = randn(1, 2, 8, 8, seed=5).expand(3 * n, -1, -1, -1), sigma.repeat(n)
     f, generator = Recorder(nonlinear), rng(3)
     y = measure(physics, x, each, generator)
-    total = EquivariantSplitting(Split(split_ratio=0.6), each, ALPHA)(f, y, physics, generator).total
+    total = EquivariantSplitting(Split(split_ratio=0.6), each, ALPHA)(f, Batch(y, physics), generator).total
     error, m1 = physics.A(f.x_hat) - physics.A(x), f.physics1.mask
     rest = (total - mean_square(error, m1) - mean_square(error, physics.mask - m1)).view(n, 3)
     assert (rest[:, 0].abs() < 1e-5).all()
@@ -99,7 +99,7 @@ def test_noise_level_of_each_item():
 def test_without_noise_the_loss_is_the_splitting_loss():
     physics, x = line_mri((8, 8)), randn(4, 2, 8, 8)
     f, y = Recorder(nonlinear), line_mri((8, 8)).A(x)
-    value = EquivariantSplitting(Split(split_ratio=0.6), consistency_weight=0.1)(f, y, physics, rng())
+    value = EquivariantSplitting(Split(split_ratio=0.6), consistency_weight=0.1)(f, Batch(y, physics), rng())
     m1 = f.physics1.mask
     assert torch.equal(f.y1, m1 * y)
     error = physics.A(f.x_hat) - y
@@ -114,14 +114,14 @@ def test_exact_reconstructor_has_no_noiseless_loss():
     def oracle(y, physics, generator=None):
         return x
 
-    assert (EquivariantSplitting(Split())(oracle, physics.A(x), physics, rng()).total < 1e-12).all()
+    assert (EquivariantSplitting(Split())(oracle, Batch(physics.A(x), physics), rng()).total < 1e-12).all()
 
 
 def test_network_sees_the_recorrupted_m1_part_and_nothing_of_m2():
     """y_1 + alpha omega, and the target y_1 - omega / alpha of the same omega."""
     physics, x = line_mri((8, 8), seed=1), randn(400, 2, 8, 8)
     y, f = physics.A(x), Recorder(lambda y, physics, generator=None: torch.zeros_like(x))
-    value = EquivariantSplitting(Split(split_ratio=0.6), SIGMA, ALPHA)(f, y, physics, rng())
+    value = EquivariantSplitting(Split(split_ratio=0.6), SIGMA, ALPHA)(f, Batch(y, physics), rng())
     m1 = f.physics1.mask
     assert (f.y1[(m1 == 0).expand_as(y)] == 0).all()
     omega = (f.y1 - m1 * y) / ALPHA
@@ -137,8 +137,8 @@ def test_es_of_an_equivariant_reconstructor_is_the_splitting_loss(unit, sigma):
     f, physics, split = equivariant(), line_mri((8, 8)), Split(unit, 0.6)
     y = measure(physics, randn(4, 2, 8, 8), 0.1, rng())
     with torch.no_grad():
-        splitting = EquivariantSplitting(split, sigma)(f, y, physics, rng(1)).total
-        terms = [EquivariantSplitting(split, sigma, group=Chosen(g))(f, y, physics, rng(1)).total for g in range(8)]
+        splitting = EquivariantSplitting(split, sigma)(f, Batch(y, physics), rng(1)).total
+        terms = [EquivariantSplitting(split, sigma, group=Chosen(g))(f, Batch(y, physics), rng(1)).total for g in range(8)]
     for term in terms:
         torch.testing.assert_close(term, splitting, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(torch.stack(terms).mean(0), splitting, rtol=1e-4, atol=1e-5)
@@ -147,8 +147,10 @@ def test_es_of_an_equivariant_reconstructor_is_the_splitting_loss(unit, sigma):
 def test_es_of_another_reconstructor_is_not_the_splitting_loss():
     physics, split = line_mri((8, 8)), Split(split_ratio=0.6)
     y = physics.A(randn(4, 2, 8, 8))
-    splitting = EquivariantSplitting(split)(nonlinear, y, physics, rng(1)).total
-    terms = torch.stack([EquivariantSplitting(split, group=Chosen(g))(nonlinear, y, physics, rng(1)).total for g in range(8)])
+    splitting = EquivariantSplitting(split)(nonlinear, Batch(y, physics), rng(1)).total
+    terms = torch.stack(
+        [EquivariantSplitting(split, group=Chosen(g))(nonlinear, Batch(y, physics), rng(1)).total for g in range(8)]
+    )
     torch.testing.assert_close(terms[0], splitting)  # the identity
     assert ((terms[1:] - splitting).norm(dim=1) > 1e-2 * splitting.norm()).all()
     assert (terms.mean(0) - splitting).norm() > 5e-2 * splitting.norm()
@@ -157,20 +159,20 @@ def test_es_of_another_reconstructor_is_not_the_splitting_loss():
 def test_explicit_g_is_drawn_for_each_item_and_changes_only_the_operator():
     physics, group, f = line_mri((8, 8)), D4(), Recorder(nonlinear)
     y = physics.A(randn(64, 2, 8, 8))
-    found = EquivariantSplitting(Split(), group=group)(f, y, physics, rng(4)).total
+    found = EquivariantSplitting(Split(), group=group)(f, Batch(y, physics), rng(4)).total
     generator = rng(4)
     g = group.sample(64, generator)
     assert torch.equal(f.physics1.g, g)
-    expected = EquivariantSplitting(Split())(nonlinear, y, VirtualPhysics(physics, group, g), generator).total
+    expected = EquivariantSplitting(Split())(nonlinear, Batch(y, VirtualPhysics(physics, group, g)), generator).total
     torch.testing.assert_close(found, expected)
 
 
 def test_expectation_over_g_of_the_drawn_loss_is_the_mean_of_its_terms():  # 4 standard errors
     physics, split = line_mri((8, 8)), Split(split_ratio=0.6)
     y = physics.A(randn(1, 2, 8, 8)).expand(4_000, -1, -1, -1)
-    drawn = EquivariantSplitting(split, group=D4())(nonlinear, y, physics, rng(1)).total
+    drawn = EquivariantSplitting(split, group=D4())(nonlinear, Batch(y, physics), rng(1)).total
     virtual = virtual_batch(physics, D4())
-    exact = [EquivariantSplitting(split)(nonlinear, y[:8], virtual, rng(100 + i)).total.mean() for i in range(150)]
+    exact = [EquivariantSplitting(split)(nonlinear, Batch(y[:8], virtual), rng(100 + i)).total.mean() for i in range(150)]
     exact = torch.stack(exact)  # every g once, random splits
     error = (drawn.var() / len(drawn) + exact.var() / len(exact)).sqrt()
     assert (drawn.mean() - exact.mean()).abs() < 4 * error
@@ -185,7 +187,7 @@ def test_terms_are_normalised_by_their_own_entries():
         return torch.zeros_like(y)
 
     for s in (0.2, 0.5, 0.9):
-        value = EquivariantSplitting(Split(split_ratio=s), consistency_weight=0.3)(zero, y, physics, rng())
+        value = EquivariantSplitting(Split(split_ratio=s), consistency_weight=0.3)(zero, Batch(y, physics), rng())
         torch.testing.assert_close(value.total, torch.full((4,), 1.3))
 
 
@@ -193,7 +195,7 @@ def test_terms_are_normalised_by_their_own_entries():
 def test_gradients_reach_every_parameter(sigma):
     network, physics = equivariant().train(), line_mri((8, 8))
     y = measure(physics, randn(4, 2, 8, 8), 0.1, rng())
-    EquivariantSplitting(Split(), sigma)(network, y, physics, rng()).total.mean().backward()
+    EquivariantSplitting(Split(), sigma)(network, Batch(y, physics), rng()).total.mean().backward()
     for name, parameter in network.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.abs().max() > 0, name
@@ -221,7 +223,7 @@ def test_training_lowers_the_error_without_ground_truth():
     network.train()
     for _ in range(120):
         optimiser.zero_grad()
-        loss(network, y, physics, generator).total.mean().backward()
+        loss(network, Batch(y, physics), generator).total.mean().backward()
         optimiser.step()
     assert error() < 0.6 * zero_filled
 
@@ -229,19 +231,19 @@ def test_training_lowers_the_error_without_ground_truth():
 def test_same_seed_same_loss_and_items_do_not_depend_on_their_batch():
     physics, loss = line_mri((8, 8)), EquivariantSplitting(Split(split_ratio=0.5), 0.1, group=D4())
     y, keys = measure(physics, randn(4, 2, 8, 8), 0.1, rng()), "abcd"
-    together = loss(nonlinear, y, physics, [item_generator(0, key) for key in keys]).total
-    alone = loss(nonlinear, y[2:3], physics, [item_generator(0, "c")]).total
+    together = loss(nonlinear, Batch(y, physics), [item_generator(0, key) for key in keys]).total
+    alone = loss(nonlinear, Batch(y[2:3], physics), [item_generator(0, "c")]).total
     torch.testing.assert_close(together[2:3], alone)
-    assert torch.equal(loss(nonlinear, y, physics, rng(1)).total, loss(nonlinear, y, physics, rng(1)).total)
-    assert not torch.equal(loss(nonlinear, y, physics, rng(1)).total, loss(nonlinear, y, physics, rng(2)).total)
+    assert torch.equal(loss(nonlinear, Batch(y, physics), rng(1)).total, loss(nonlinear, Batch(y, physics), rng(1)).total)
+    assert not torch.equal(loss(nonlinear, Batch(y, physics), rng(1)).total, loss(nonlinear, Batch(y, physics), rng(2)).total)
 
 
 def test_rectangular_images_are_refused_by_name():
     physics = line_mri((8, 16))
     with pytest.raises(ValueError, match="8 x 16"):
-        EquivariantSplitting(Split(), group=D4())(nonlinear, torch.zeros(2, 2, 8, 16), physics, rng())
+        EquivariantSplitting(Split(), group=D4())(nonlinear, Batch(torch.zeros(2, 2, 8, 16), physics), rng())
     with pytest.raises(ValueError, match="8 x 16"):
-        EquivariantSplitting(Split())(equivariant(), torch.zeros(2, 2, 8, 16), physics, rng())
+        EquivariantSplitting(Split())(equivariant(), Batch(torch.zeros(2, 2, 8, 16), physics), rng())
 
 
 @pytest.mark.parametrize("arguments", [{"alpha": 0.0}, {"alpha": -0.5}, {"consistency_weight": -1.0}])
@@ -261,7 +263,7 @@ def test_noise_level_of_the_data_is_used_where_the_loss_has_none():
     y, sigma = measure(physics, randn(2, 2, 8, 8), 0.1, rng()), torch.tensor([0.1, 0.7])
 
     def value(loss, **given):
-        return loss(lambda y, physics, generator: physics.A_adjoint(y), y, physics, rng(3), **given).total
+        return loss(lambda y, physics, generator: physics.A_adjoint(y), Batch(y, physics, **given), rng(3)).total
 
     own = value(EquivariantSplitting(Split(), sigma=torch.tensor([0.2, 1.4])))
     assert torch.equal(value(EquivariantSplitting(Split(), None, sigma_factor=2.0), sigma=sigma), own)
@@ -274,8 +276,8 @@ def test_several_splits_are_the_mean_of_as_many_draws_from_one_generator():
     physics = line_mri((8, 8))
     y = measure(physics, randn(3, 2, 8, 8), SIGMA, rng())
     loss, once, several = EquivariantSplitting(Split(), SIGMA, ALPHA, 0.3), rng(5), rng(5)
-    draws = [loss(nonlinear, y, physics, once) for _ in range(4)]
-    value = SeveralSplits(loss, 4)(nonlinear, y, physics, several)
+    draws = [loss(nonlinear, Batch(y, physics), once) for _ in range(4)]
+    value = SeveralSplits(loss, 4)(nonlinear, Batch(y, physics), several)
     torch.testing.assert_close(value.total, torch.stack([draw.total for draw in draws]).mean(0))
     for name in draws[0].parts:
         torch.testing.assert_close(value.parts[name], torch.stack([draw.parts[name] for draw in draws]).mean(0))
@@ -291,7 +293,7 @@ def test_several_splits_take_the_noise_level_of_each_item_and_a_pass_each():
         return nonlinear(y, physics, generator)
 
     y, levels = physics.A(randn(2, 2, 8, 8)), torch.tensor([0.0, 5.0])
-    value = SeveralSplits(EquivariantSplitting(Split(), None), 3)(counted, y, physics, rng(), sigma=levels)
+    value = SeveralSplits(EquivariantSplitting(Split(), None), 3)(counted, Batch(y, physics, levels), rng())
     assert passes == [2, 2, 2]
     assert value.total[1] > 5 * value.total[0]
 
@@ -305,7 +307,9 @@ def test_gradient_of_several_splits_spreads_less():
         return gain * nonlinear(y, physics)
 
     def variance(loss):
-        gradients = [torch.autograd.grad(loss(scaled, y, physics, rng(seed)).total.sum(), gain)[0] for seed in range(400)]
+        gradients = [
+            torch.autograd.grad(loss(scaled, Batch(y, physics), rng(seed)).total.sum(), gain)[0] for seed in range(400)
+        ]
         return torch.stack(gradients).var()
 
     loss = EquivariantSplitting(Split(), SIGMA, ALPHA)

@@ -8,7 +8,7 @@ from es_medical.groups import D4
 from es_medical.losses import Loss, MeasurementConsistency, RampWeighting, Sure, mean_product, mean_square
 from es_medical.losses.sure import replayed
 from es_medical.networks import MoDL, ReynoldsAveraging, unet
-from es_medical.physics import Inpainting, VirtualPhysics, measure
+from es_medical.physics import Batch, Inpainting, VirtualPhysics, measure
 from es_medical.randomness import item_generator, uniform
 
 SIGMA, TAU, DOUBLE = 0.4, 1e-4, torch.float64
@@ -72,7 +72,7 @@ def draws(loss, name, reconstructor, true_sigma=SIGMA, n=6_000, seed=0):
     physics, generator = operators()[name], rng(seed)
     x = randn(1, physics.img_size[0], 6, 6, seed=5, dtype=DOUBLE).expand(n, -1, -1, -1)
     f = Recorder(reconstructor)
-    total = loss(f, measure(physics, x, true_sigma, generator), physics, generator).total
+    total = loss(f, Batch(measure(physics, x, true_sigma, generator), physics), generator).total
     return total, mean_square(physics.A(f.gave[0]) - physics.A(x), physics.mask, loss.weighting)
 
 
@@ -116,7 +116,7 @@ def test_estimate_is_the_formula_for_a_linear_reconstructor():
     """h(y) = c y: residual (1 - c)^2 |y|^2 / m, divergence c |b|^2 / m for any step."""
     physics, c = line_mri((8, 8)), 0.6
     y, generator = measure(physics, randn(3, 2, 8, 8, dtype=DOUBLE), SIGMA, rng()), rng(3)
-    value = Sure(SIGMA)(lambda y, physics, generator: c * physics.A_adjoint(y), y, physics, generator)
+    value = Sure(SIGMA)(lambda y, physics, generator: c * physics.A_adjoint(y), Batch(y, physics), generator)
     b = physics.mask * torch.randn(y.shape, generator=rng(3)).double()
     expected = (1 - c) ** 2 * mean_square(y, physics.mask)
     torch.testing.assert_close(value.parts["consistency"], expected)
@@ -127,7 +127,7 @@ def test_estimate_is_the_formula_for_a_linear_reconstructor():
 def test_step_is_taken_on_measured_entries_only():
     physics, f = line_mri((8, 8)), Recorder(nonlinear)
     y = measure(physics, randn(200, 2, 8, 8), SIGMA, rng())
-    Sure(SIGMA, 0.01)(f, y, physics, rng())
+    Sure(SIGMA, 0.01)(f, Batch(y, physics), rng())
     b = (f.given[1] - f.given[0]) / 0.01
     hidden = (physics.mask == 0).expand_as(y)
     assert (b[hidden] == 0).all()
@@ -143,8 +143,8 @@ def test_unmeasured_entries_of_y_and_of_the_prediction_never_count():
 
     for weighting in (None, Increasing()):
         loss = Sure(SIGMA, weighting=weighting)
-        expected = loss(fixed, y, physics, rng()).total
-        assert torch.equal(loss(fixed, y + 9 * (1 - physics.mask), physics, rng()).total, expected)
+        expected = loss(fixed, Batch(y, physics), rng()).total
+        assert torch.equal(loss(fixed, Batch(y + 9 * (1 - physics.mask), physics), rng()).total, expected)
 
 
 def test_both_passes_draw_the_same_g():
@@ -159,7 +159,7 @@ def test_both_passes_draw_the_same_g():
     with torch.no_grad():
         for generator in (rng(1), generators, None):
             f = Recorder(network)
-            value = Sure(SIGMA, 1e-3)(f, y, physics, generator)
+            value = Sure(SIGMA, 1e-3)(f, Batch(y, physics), generator)
             assert (f.gave[0] - f.gave[1]).abs().max() < 0.05
             assert (value.parts["divergence"].abs() < 4 * SIGMA**2).all()
     first, second = network(y, physics, rng(1)), network(y, physics, rng(2))
@@ -182,11 +182,11 @@ def test_without_noise_it_is_measurement_consistency_in_one_pass():
     y = physics.A(randn(3, 2, 8, 8))
     for loss in (Sure(0.0), Sure(0), Sure(0.3, sigma_factor=0.0)):
         f = Recorder(nonlinear)
-        value = loss(f, y, physics, rng(), sigma=torch.tensor([0.1, 0.2, 0.3]))
-        assert torch.equal(value.total, MeasurementConsistency()(nonlinear, y, physics).total)
+        value = loss(f, Batch(y, physics, torch.tensor([0.1, 0.2, 0.3])), rng())
+        assert torch.equal(value.total, MeasurementConsistency()(nonlinear, Batch(y, physics)).total)
         assert len(f.given) == 1
     f = Recorder(nonlinear)
-    Sure(SIGMA)(f, y, physics, rng())
+    Sure(SIGMA)(f, Batch(y, physics), rng())
     assert len(f.given) == 2
 
 
@@ -200,13 +200,13 @@ def test_noise_level_of_each_item_and_items_without_noise(tau):
     def f(y, physics, generator):
         return weight * nonlinear(y, physics)
 
-    total = Sure(tau=tau)(f, y, physics, [item_generator(0, key) for key in keys], sigma=sigma).total
+    total = Sure(tau=tau)(f, Batch(y, physics, sigma), [item_generator(0, key) for key in keys]).total
     for i in range(3):
-        one = Sure(float(sigma[i]), tau)(f, y[i : i + 1], physics, [item_generator(0, keys[i])]).total
+        one = Sure(float(sigma[i]), tau)(f, Batch(y[i : i + 1], physics), [item_generator(0, keys[i])]).total
         torch.testing.assert_close(total[i : i + 1], one, rtol=1e-4, atol=1e-6)
     total.sum().backward()
     assert weight.grad.isfinite()
-    assert torch.equal(total[:1], MeasurementConsistency()(nonlinear, y[:1], physics).total)
+    assert torch.equal(total[:1], MeasurementConsistency()(nonlinear, Batch(y[:1], physics)).total)
 
 
 def test_noise_level_of_the_data_is_used_where_the_loss_has_none():
@@ -214,7 +214,7 @@ def test_noise_level_of_the_data_is_used_where_the_loss_has_none():
     y = measure(physics, randn(2, 2, 8, 8), 0.1, rng())
 
     def value(loss, **given):
-        return loss(nonlinear, y, physics, rng(3), **given).total
+        return loss(nonlinear, Batch(y, physics, **given), rng(3)).total
 
     assert torch.equal(value(Sure(sigma_factor=2.0), sigma=sigma), value(Sure(torch.tensor([0.2, 1.4]))))
     assert torch.equal(value(Sure(0.3), sigma=sigma), value(Sure(0.3)))
@@ -227,7 +227,7 @@ def test_minimiser_over_linear_reconstructors_is_the_one_that_knows_the_truth():
     physics, s, n = Inpainting(torch.ones(8), (8, 8)), 0.7, 400
     x, generator = s * randn(n, 1, 8, 8, dtype=DOUBLE), rng()
     y, c = measure(physics, x, SIGMA, generator), torch.ones((), dtype=DOUBLE, requires_grad=True)
-    value = Sure(SIGMA)(lambda y, physics, generator: c * y, y, physics, generator).total.mean()
+    value = Sure(SIGMA)(lambda y, physics, generator: c * y, Batch(y, physics), generator).total.mean()
     (slope,) = torch.autograd.grad(value, c, create_graph=True)
     (curvature,) = torch.autograd.grad(slope, c)
     wanted = s**2 / (s**2 + SIGMA**2)
@@ -240,7 +240,7 @@ def test_gradients_reach_every_parameter(weighting):
     torch.manual_seed(0)
     network, physics = ReynoldsAveraging(MoDL(unet(2, (4, 8)), n_iterations=2), D4()).train(), line_mri((8, 8))
     y = measure(physics, randn(4, 2, 8, 8), 0.1, rng())
-    Sure(0.1, weighting=weighting)(network, y, physics, rng()).total.mean().backward()
+    Sure(0.1, weighting=weighting)(network, Batch(y, physics), rng()).total.mean().backward()
     for name, parameter in network.named_parameters():
         assert parameter.grad.abs().max() > 0, name
 
@@ -248,11 +248,11 @@ def test_gradients_reach_every_parameter(weighting):
 def test_same_seed_same_loss_and_items_do_not_depend_on_their_batch():
     physics, loss, keys = line_mri((8, 8)), Sure(SIGMA), "abcd"
     y = measure(physics, randn(4, 2, 8, 8), SIGMA, rng())
-    together = loss(averaged, y, physics, [item_generator(0, key) for key in keys]).total
-    alone = loss(averaged, y[2:3], physics, [item_generator(0, "c")]).total
+    together = loss(averaged, Batch(y, physics), [item_generator(0, key) for key in keys]).total
+    alone = loss(averaged, Batch(y[2:3], physics), [item_generator(0, "c")]).total
     torch.testing.assert_close(together[2:3], alone)
-    assert torch.equal(loss(averaged, y, physics, rng(1)).total, loss(averaged, y, physics, rng(1)).total)
-    assert not torch.equal(loss(averaged, y, physics, rng(1)).total, loss(averaged, y, physics, rng(2)).total)
+    assert torch.equal(loss(averaged, Batch(y, physics), rng(1)).total, loss(averaged, Batch(y, physics), rng(1)).total)
+    assert not torch.equal(loss(averaged, Batch(y, physics), rng(1)).total, loss(averaged, Batch(y, physics), rng(2)).total)
 
 
 def test_mean_product_is_the_bilinear_form_of_mean_square():

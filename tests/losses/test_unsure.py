@@ -11,7 +11,7 @@ from es_medical.groups import D4
 from es_medical.losses import Loss, RampWeighting, Sure, Unsure, attach_multiplier, noise_level_of
 from es_medical.losses.unsure import multiplier, reversed_gradient
 from es_medical.networks import MoDL, ReynoldsAveraging, unet
-from es_medical.physics import Inpainting, measure
+from es_medical.physics import Batch, Inpainting, measure
 
 SIGMA, SIGNAL, PIXELS, DOUBLE = 0.4, 2.0, 12, torch.float64
 
@@ -44,7 +44,7 @@ def trained(initial, sigma=None, steps=600):
     loss = Unsure() if sigma is None else Sure(sigma)
     for _ in range(steps):
         optimizer.zero_grad()
-        loss(f, y, physics, generator).total.mean().backward()
+        loss(f, Batch(y, physics), generator).total.mean().backward()
         optimizer.step()
         scheduler.step()
     return f
@@ -83,7 +83,9 @@ def test_with_the_true_level_it_is_sure_but_for_the_constant(weighting):
     f, (y, physics) = Subspace(SIGMA), scene(8)
     f = f.float()
     y, multi = y.float(), [f.a, f.c]
-    unsure, sure = (loss(f, y, physics, rng(3)) for loss in (Unsure(weighting=weighting), Sure(SIGMA, weighting=weighting)))
+    unsure, sure = (
+        loss(f, Batch(y, physics), rng(3)) for loss in (Unsure(weighting=weighting), Sure(SIGMA, weighting=weighting))
+    )
     torch.testing.assert_close(unsure.parts["divergence"], sure.parts["divergence"], rtol=1e-4, atol=1e-5)
     if weighting is None:
         torch.testing.assert_close(unsure.total - SIGMA**2, sure.total, rtol=1e-4, atol=1e-5)
@@ -93,7 +95,7 @@ def test_with_the_true_level_it_is_sure_but_for_the_constant(weighting):
 
 def test_gradient_of_the_multiplier_is_reversed():
     f, (y, physics) = Subspace(0.3), scene(8)
-    value = Unsure(tau=0.01)(f, y, physics, rng(3))
+    value = Unsure(tau=0.01)(f, Batch(y, physics), rng(3))
     value.total.mean().backward()
     slope = value.parts["divergence"].detach().mean()  # d/d theta of 2 exp(theta) div is itself
     torch.testing.assert_close(f.noise_multiplier.grad.double(), -slope, rtol=1e-5, atol=0)
@@ -108,7 +110,7 @@ def test_scale_of_the_measurements_does_not_matter():
     """y and noise 1,000 times smaller: the loss is 10^6 times smaller, the gradient of log eta with it."""
     y, physics = scene(8)
     large, small = Subspace(0.3), Subspace(0.3e-3)
-    one, other = Unsure()(large, y, physics, rng(3)).total, Unsure()(small, y / 1e3, physics, rng(3)).total
+    one, other = Unsure()(large, Batch(y, physics), rng(3)).total, Unsure()(small, Batch(y / 1e3, physics), rng(3)).total
     torch.testing.assert_close(one, 1e6 * other, rtol=1e-4, atol=0)
     one.sum().backward()
     other.sum().backward()
@@ -131,7 +133,7 @@ def test_multiplier_is_found_through_wrappers_and_partial_calls():
         assert multiplier(wrapped) is theta
     assert multiplier(partial(inner)) is theta
     y, physics = measure(line_mri((8, 8)), randn(4, 2, 8, 8), 0.1, rng()), line_mri((8, 8))
-    Unsure()(partial(call, None, inner), y, physics, rng()).total.mean().backward()
+    Unsure()(partial(call, None, inner), Batch(y, physics), rng()).total.mean().backward()
     for name, parameter in inner.named_parameters():
         assert parameter.grad.abs().max() > 0, name
 
@@ -144,7 +146,7 @@ def test_gradients_of_parallel_processes_include_the_multiplier(tmp_path):
         for _ in range(2):  # the reducer complains of an unused parameter in the second step
             for f in (plain, wrapped):
                 f.zero_grad()
-                Unsure()(f, y, physics, rng(1)).total.mean().backward()
+                Unsure()(f, Batch(y, physics), rng(1)).total.mean().backward()
         for one, other in zip(plain.parameters(), wrapped.parameters(), strict=True):
             torch.testing.assert_close(one.grad, other.grad)
     finally:
@@ -162,7 +164,7 @@ def test_reconstructor_without_a_multiplier_says_what_to_do():
     y, physics = scene(2)
     for f in (nn.Linear(1, 1), partial(scene), lambda y, physics, generator: y):
         with pytest.raises(ValueError, match="no noise_multiplier: call attach_multiplier first"):
-            Unsure()(f, y, physics, rng())
+            Unsure()(f, Batch(y, physics), rng())
 
 
 @pytest.mark.parametrize("initial", [0.0, -1.0, math.inf, math.nan])

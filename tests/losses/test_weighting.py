@@ -16,7 +16,7 @@ from es_medical.losses import (
 )
 from es_medical.losses.weighting import power
 from es_medical.methods import TRAINED
-from es_medical.physics import measure
+from es_medical.physics import Batch, measure
 from es_medical.splits import Split
 
 UNITS = ["views", "rays", "bins"]
@@ -156,10 +156,10 @@ def test_losses_without_weighting_are_the_old_ones_to_the_last_bit():
     y = physics.A(randn(3, 2, 8, 8))
     residual = physics.A(x_hat) - y
     old = (physics.mask * residual.square()).sum((1, 2, 3)) / (physics.mask.sum() * 16)
-    assert torch.equal(MeasurementConsistency()(lambda y, physics, generator: x_hat, y, physics).total, old)
+    assert torch.equal(MeasurementConsistency()(lambda y, physics, generator: x_hat, Batch(y, physics)).total, old)
     for method in ("es", "mc"):
-        plain = build_loss(method, Split(), 0.1)(nonlinear, y, physics, rng()).total
-        assert torch.equal(build_loss(method, Split(), 0.1, weighting="none")(nonlinear, y, physics, rng()).total, plain)
+        plain = build_loss(method, Split(), 0.1)(nonlinear, Batch(y, physics), rng()).total
+        assert torch.equal(build_loss(method, Split(), 0.1, weighting="none")(nonlinear, Batch(y, physics), rng()).total, plain)
 
 
 @pytest.mark.parametrize("alpha", [0.3, 1.5])
@@ -184,7 +184,7 @@ def draws(unit, alpha, assumed, n=6_000):
     x = randn(1, 1, 6, 6, seed=5, dtype=torch.float64).expand(n, -1, -1, -1)
     f, split = Recorder(nonlinear), Split(unit, 0.6)
     y = measure(physics, 5 * x, SIGMA, generator)
-    total = EquivariantSplitting(split, assumed, alpha, W, weighting=weighting)(f, y, physics, generator).total
+    total = EquivariantSplitting(split, assumed, alpha, W, weighting=weighting)(f, Batch(y, physics), generator).total
     error, m1 = physics.A(f.x_hat - 5 * x), f.physics1.mask
     return total, W * mean_square(error, m1, weighting) + mean_square(error, physics.mask - m1, weighting)
 
@@ -204,7 +204,7 @@ def test_minimiser_of_the_splitting_loss_is_the_same_with_and_without_weighting(
 
         def value(b, loss=loss):
             full = torch.zeros(16, 12, dtype=torch.float64).index_copy(1, seen.nonzero()[:, 0], b.view_as(best))
-            return loss(Linear(full), y, physics, rng()).total.mean()
+            return loss(Linear(full), Batch(y, physics), rng()).total.mean()
 
         start = torch.zeros(best.numel(), dtype=torch.float64)
         gradient = torch.autograd.functional.jacobian(value, start)
@@ -228,7 +228,7 @@ def test_minimiser_of_weighted_gaussian_es_is_the_linear_mmse_estimator(unit):
         loss = EquivariantSplitting(split, SIGMA, ALPHA, W, weighting=weighting)
 
         def slope(b, loss=loss):
-            ahead, behind = (loss(Linear(b + t * direction), y, physics, rng(2)).total for t in (0.1, -0.1))
+            ahead, behind = (loss(Linear(b + t * direction), Batch(y, physics), rng(2)).total for t in (0.1, -0.1))
             return ahead - behind
 
         assert within(slope(best), 0.0)
@@ -247,7 +247,7 @@ def test_least_squares_of_consistent_data_has_the_same_minimiser_with_weighting_
             def fixed(y, physics, generator=None):
                 return x.view(1, 1, 4, 4)
 
-            return MeasurementConsistency(weighting)(fixed, y.view(1, 1, 7, 6), physics).total.sum()
+            return MeasurementConsistency(weighting)(fixed, Batch(y.view(1, 1, 7, 6), physics)).total.sum()
 
         start = torch.zeros(16, dtype=torch.float64)
         hessian = torch.autograd.functional.hessian(value, start)
@@ -271,7 +271,7 @@ def test_kspace_has_no_detector_to_weigh_along():
     physics = line_mri((8, 8))
     for method in ("es", "mc"):
         with pytest.raises(ValueError, match=r"sinograms \(B, 1, views, detectors\), got \(2, 2, 8, 8\)"):
-            build_loss(method, Split(), weighting="ramp")(nonlinear, randn(2, 2, 8, 8), physics, rng())
+            build_loss(method, Split(), weighting="ramp")(nonlinear, Batch(randn(2, 2, 8, 8), physics), rng())
 
 
 def test_weighting_is_chosen_by_name_for_the_methods_that_have_residuals():
@@ -339,7 +339,9 @@ def test_mean_of_es_weighted_by_frequency_is_the_noiseless_quantity_and_a_consta
     n, physics, generator, weighting = 6_000, line_mri((8, 8)), rng(3), FrequencyWeighting()
     x = randn(1, 2, 8, 8, seed=5).expand(n, -1, -1, -1)
     f, y = Recorder(nonlinear), measure(physics, x, SIGMA, generator)
-    total = EquivariantSplitting(Split(split_ratio=0.5), assumed, ALPHA, W, weighting=weighting)(f, y, physics, generator).total
+    total = EquivariantSplitting(Split(split_ratio=0.5), assumed, ALPHA, W, weighting=weighting)(
+        f, Batch(y, physics), generator
+    ).total
     error, m1 = physics.A(f.x_hat - x), f.physics1.mask
     m2, ones = physics.mask - m1, torch.ones_like(y)
     noiseless = W * mean_square(error, m1, weighting) + mean_square(error, m2, weighting)

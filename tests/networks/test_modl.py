@@ -8,7 +8,7 @@ from es_medical.groups import D4
 from es_medical.inferers import Inferer
 from es_medical.losses import EquivariantSplitting
 from es_medical.networks import Accelerated, MoDL, ReynoldsAveraging, unet
-from es_medical.physics import measure
+from es_medical.physics import Batch, measure
 from es_medical.splits import Split
 
 
@@ -102,8 +102,8 @@ def test_the_mri_path_uses_no_iterative_solver(monkeypatch):
         deepinv.physics.LinearPhysics.prox_l2(physics, randn(1, 2, 8, 8), randn(1, 2, 8, 8), 1.0)
     network, y = ReynoldsAveraging(modl(), D4()), measure(physics, randn(2, 2, 8, 8), 0.1, rng())
     for group in (None, D4()):
-        EquivariantSplitting(Split(), 0.1, group=group)(network, y, physics, rng()).total.mean().backward()
-    Inferer(Split(), 2, 0.1, group=D4())(network.eval(), y, physics, ["a", "b"])
+        EquivariantSplitting(Split(), 0.1, group=group)(network, Batch(y, physics), rng()).total.mean().backward()
+    Inferer(Split(), 2, 0.1, group=D4())(network.eval(), Batch(y, physics, ids=["a", "b"]))
     physics.A_dagger(y)
 
 
@@ -112,7 +112,7 @@ def test_training_step_changes_neither_operator_nor_measurements():
     y, before = measure(physics, randn(2, 2, 8, 8), 0.1, rng()), snapshot(physics)
     given, network = y.clone(), ReynoldsAveraging(modl(), D4())
     optimiser = torch.optim.AdamW(network.parameters())
-    EquivariantSplitting(Split(), 0.1)(network, y, physics, rng()).total.mean().backward()
+    EquivariantSplitting(Split(), 0.1)(network, Batch(y, physics), rng()).total.mean().backward()
     optimiser.step()
     assert torch.equal(y, given)
     assert_unchanged(physics, before)

@@ -7,6 +7,7 @@ from helpers import dot
 from theory_cases import Listed, eye, listed, root
 
 from es_medical.losses import EquivariantSplitting, splitting
+from es_medical.physics import Batch
 
 
 def expected_loss(f, draws, y_covariance, sigma=0.0, alpha=0.5, weight=1.0, explicit=True):
@@ -29,7 +30,7 @@ def expected_loss(f, draws, y_covariance, sigma=0.0, alpha=0.5, weight=1.0, expl
     group = listed(draws.group, g) if explicit else None
     loss = EquivariantSplitting(Listed(m1), sigma, alpha, weight, group)
     with patch.object(splitting, "recorruption", lambda physics, *_: physics.mask * omega):
-        return loss(f, y, draws.physics).total.sum() / pairs
+        return loss(f, Batch(y, draws.physics)).total.sum() / pairs
 
 
 def minimise(f, value, blocks=True):

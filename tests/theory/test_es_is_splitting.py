@@ -16,7 +16,7 @@ from theory_cases import DIFFERENCE_SETS, Listed, every_split, indicator, listed
 from es_medical.groups import D4, Flips, Shifts
 from es_medical.losses import EquivariantSplitting, splitting
 from es_medical.networks import MoDL
-from es_medical.physics import CompressedSensing, Inpainting, gaussian_matrix
+from es_medical.physics import Batch, CompressedSensing, Inpainting, gaussian_matrix
 from es_medical.physics.ct import CT
 from es_medical.physics.ct_geometry import ParallelBeam
 
@@ -48,7 +48,7 @@ def losses(f, physics, group, splits, y, sigma, elements=None):
     explicit = None if elements is None else listed(group, elements.repeat_interleave(len(splits), 0))
     loss = EquivariantSplitting(Listed(m1), sigma, consistency_weight=0.6, group=explicit)
     with patch.object(splitting, "recorruption", lambda physics1, *_: physics1.mask * omega):
-        return loss(f, y.expand(len(m1), *y.shape[1:]), physics).total.view(n, -1)
+        return loss(f, Batch(y.expand(len(m1), *y.shape[1:]), physics)).total.view(n, -1)
 
 
 def equivariant(physics, group):

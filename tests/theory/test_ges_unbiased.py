@@ -14,7 +14,7 @@ from helpers import line_mri, randn, rng, within
 
 from es_medical.groups import D4, Flips, Shifts
 from es_medical.losses import EquivariantSplitting, mean_square
-from es_medical.physics import CompressedSensing, Inpainting, gaussian_matrix, measure
+from es_medical.physics import Batch, CompressedSensing, Inpainting, gaussian_matrix, measure
 from es_medical.physics.ct import CT
 from es_medical.physics.ct_geometry import ParallelBeam
 from es_medical.splits import Split
@@ -49,7 +49,7 @@ def differences(name, assumed):
     physics, generator = make(), rng(7)
     x = randn(DRAWS, *physics.img_size, seed=5, dtype=torch.float64)
     f, y = Gained(physics.img_size[0]), measure(physics, x, SIGMA, generator)
-    loss = EquivariantSplitting(split, assumed, ALPHA, WEIGHT, group)(f, y, physics, generator).total
+    loss = EquivariantSplitting(split, assumed, ALPHA, WEIGHT, group)(f, Batch(y, physics), generator).total
     virtual, m1 = f.physics1, f.physics1.mask  # M1 A T_g, and y is that of T_g^-1 x
     target = virtual.group.inverse(x, virtual.g)
     error = physics.A(virtual.group.apply(f.image - target, virtual.g))

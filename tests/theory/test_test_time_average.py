@@ -32,7 +32,7 @@ from theory_cases import (
 from es_medical.groups import Shifts
 from es_medical.inferers import Inferer
 from es_medical.networks import ReynoldsAveraging
-from es_medical.physics import Inpainting
+from es_medical.physics import Batch, Inpainting
 from es_medical.splits import Split
 
 CASES = {
@@ -175,7 +175,7 @@ def measured(case, n=3):
 def test_inferer_over_every_split_is_the_plain_average():
     case = solved("two of the squares modulo 19")
     y = measured(case)
-    found = Inferer(InTurn(case.masks), len(case.masks))(case.f, y, case.physics, ["a", "b", "c"]).image
+    found = Inferer(InTurn(case.masks), len(case.masks))(case.f, Batch(y, case.physics, ids=["a", "b", "c"])).image
     expected = y.flatten(1) @ case.average(case.f.estimators(), weighted=False).T
     torch.testing.assert_close(found.flatten(1), expected)
 
@@ -188,7 +188,7 @@ def test_inferer_of_random_splits_noise_and_g_converges_to_the_plain_average(sig
     y = measured(case)
     network = ReynoldsAveraging(case.f, Shifts((1, 19))).eval()
     inferer = Inferer(Split("pixels", 2 / 9), n, sigma, group=Shifts((1, 19)))
-    found = inferer(network, y, case.physics, ["a", "b", "c"])
+    found = inferer(network, Batch(y, case.physics, ids=["a", "b", "c"]))
     expected = (y.flatten(1) @ case.average(case.f.estimators(), weighted=False).T).view_as(y)
     assert ((found.image - expected).abs() <= 4.5 * found.spread / n**0.5 + 1e-9).all()
     assert (found.image - expected).norm() < 0.2 * expected.norm()

@@ -24,7 +24,7 @@ from theory_cases import (
 from es_medical.groups import Shifts
 from es_medical.losses import EquivariantSplitting
 from es_medical.networks import ReynoldsAveraging
-from es_medical.physics import Inpainting, measure
+from es_medical.physics import Batch, Inpainting, measure
 from es_medical.splits import Split
 
 ALPHA, STEP = 0.5, 0.02
@@ -43,7 +43,7 @@ def trained(physics, group, sigma, group_of_loss=None, batch=2_000, steps=200):
         x = (torch.randn(batch, len(root), generator=generator, dtype=torch.float64) @ root.T).view(batch, *physics.img_size)
         y = measure(physics, x, sigma, generator)
         optimiser.zero_grad()
-        loss(network, y, physics, generator).total.mean().backward()
+        loss(network, Batch(y, physics), generator).total.mean().backward()
         optimiser.step()
         schedule.step()
     return network.eval()

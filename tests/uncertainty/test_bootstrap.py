@@ -1,6 +1,7 @@
 """The equivariant bootstrap against closed forms of linear estimators, and its draws."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,24 +11,24 @@ from scipy import stats
 from es_medical.groups import D4, Shifts
 from es_medical.inferers import Inferer
 from es_medical.networks import MoDL, ReynoldsAveraging, unet
-from es_medical.physics import MRI, Inpainting, measure
+from es_medical.physics import MRI, Batch, Inpainting, measure
 from es_medical.physics.transmission import Transmission
 from es_medical.splits import Split
-from es_medical.uncertainty import EquivariantBootstrap, Passes, estimator, item_sigma
+from es_medical.uncertainty import EquivariantBootstrap, Passes, estimator, with_level
 
 SIGMA, SIZE, IDS = 0.1, (4, 4), ["a", "b", "c"]
 
 
-def adjoint(y, physics, ids, sigma):
+def adjoint(batch):
     """The zero-filled image, for what is fully sampled the unbiased estimator."""
-    return physics.A_adjoint(y)
+    return batch.physics.A_adjoint(batch.y)
 
 
 def shrinking(share):
     """Wiener's estimator of white images under inpainting: measured values times `share`, zero elsewhere."""
 
-    def f(y, physics, ids, sigma):
-        return share * physics.A_adjoint(y)
+    def f(batch):
+        return share * batch.physics.A_adjoint(batch.y)
 
     return f
 
@@ -35,7 +36,7 @@ def shrinking(share):
 def resampled(bootstrap, f, x_hat, physics, sigma=SIGMA, ids=None):
     ids = [f"item{i}" for i in range(len(x_hat))] if ids is None else ids
     level = torch.full((len(x_hat),), sigma, dtype=x_hat.dtype)
-    return errors(bootstrap(f, x_hat, x_hat, physics, ids, level))
+    return errors(bootstrap(f, x_hat, Batch(x_hat, physics, level, ids=ids)))
 
 
 def errors(replicas):
@@ -83,7 +84,7 @@ def test_error_that_a_white_image_hides_is_underestimated_by_the_measured_share(
         x_hat = mask * torch.eye(n, dtype=torch.float64)[pixel].view(1, 1, *SIZE)
         for g in group.elements():
             moved = group.apply(x_hat, g[None])
-            total += float(energy(group.inverse(adjoint(physics.A(moved), physics, [], None), g[None]) - x_hat)) / group.order
+            total += float(energy(group.inverse(adjoint(Batch(physics.A(moved), physics)), g[None]) - x_hat)) / group.order
     assert total == pytest.approx(rho * (1 - rho) * n)
 
 
@@ -105,29 +106,29 @@ def kinds(setting, seed=0):
 @pytest.mark.parametrize("kind", ["bootstrap", "passes"])
 def test_images_of_an_item_do_not_depend_on_its_batch(setting, kind):
     network, inferer, physics, y = setting
-    f, sigma = estimator(inferer, network), item_sigma(inferer, y, None)
-    x_hat = f(y, physics, IDS, sigma)
-    together = errors(kinds(setting)[kind](f, x_hat, y, physics, IDS, sigma))
+    f, batch = estimator(inferer, network), with_level(inferer, Batch(y, physics, ids=IDS))
+    x_hat = f(batch)
+    together = errors(kinds(setting)[kind](f, x_hat, batch))
     for order in ([2, 0], [1]):
-        part = kinds(setting)[kind](f, x_hat[order], y[order], physics, [IDS[i] for i in order], sigma[order])
+        part = kinds(setting)[kind](f, x_hat[order], Batch(y[order], physics, batch.sigma[order], ids=[IDS[i] for i in order]))
         torch.testing.assert_close(errors(part), together[:, order], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["bootstrap", "passes"])
 def test_same_seed_same_images_whatever_the_global_state(setting, kind):
     network, inferer, physics, y = setting
-    f, sigma = estimator(inferer, network), item_sigma(inferer, y, None)
-    x_hat = f(y, physics, IDS, sigma)
-    first = errors(kinds(setting)[kind](f, x_hat, y, physics, IDS, sigma))
+    f, batch = estimator(inferer, network), with_level(inferer, Batch(y, physics, ids=IDS))
+    x_hat = f(batch)
+    first = errors(kinds(setting)[kind](f, x_hat, batch))
     torch.manual_seed(5)
-    assert torch.equal(errors(kinds(setting)[kind](f, x_hat, y, physics, IDS, sigma)), first)
+    assert torch.equal(errors(kinds(setting)[kind](f, x_hat, batch)), first)
     assert all(not torch.equal(first[0], one) for one in first[1:])
 
 
 def test_error_where_it_was_measured_is_what_the_operator_lost():
     """f = A^T without noise: the error of a replica is in the null space of A there, in that of A T_g^-1 as it is returned."""
     physics, x_hat = line_mri((8, 8)), randn(3, 2, 8, 8, dtype=torch.float64)
-    replicas = list(EquivariantBootstrap(D4(), 6)(adjoint, x_hat, x_hat, physics, IDS, torch.zeros(3)))
+    replicas = list(EquivariantBootstrap(D4(), 6)(adjoint, x_hat, Batch(x_hat, physics, torch.zeros(3), ids=IDS)))
     for one in replicas:
         torch.testing.assert_close(physics.A(one.measured), torch.zeros_like(x_hat))
         torch.testing.assert_close(energy(one.measured), energy(one.error))
@@ -176,19 +177,19 @@ def test_photons_are_counted_behind_the_moved_image():
 
 
 def test_noise_level_is_the_inferers_own_or_that_of_the_data_times_its_factor():
-    y, data = torch.zeros(2, 2, 8, 8), torch.tensor([0.1, 0.2])
-    assert item_sigma(Inferer(Split(), sigma=0.3), y, data).tolist() == pytest.approx([0.3, 0.3])
-    assert item_sigma(Inferer(Split(), sigma=None, sigma_factor=2.0), y, data).tolist() == pytest.approx([0.2, 0.4])
+    batch = Batch(torch.zeros(2, 2, 8, 8), line_mri((8, 8)), torch.tensor([0.1, 0.2]))
+    assert with_level(Inferer(Split(), sigma=0.3), batch).sigma.tolist() == pytest.approx([0.3, 0.3])
+    assert with_level(Inferer(Split(), sigma=None, sigma_factor=2.0), batch).sigma.tolist() == pytest.approx([0.2, 0.4])
     with pytest.raises(ValueError, match="no noise level"):
-        item_sigma(Inferer(Split(), sigma=None), y, None)
+        with_level(Inferer(Split(), sigma=None), replace(batch, sigma=None))
 
 
-def test_estimator_is_the_inferer_with_the_level_it_is_told(setting):
+def test_estimator_is_the_inferer_with_the_level_of_the_batch(setting):
     network, inferer, physics, y = setting
-    sigma = item_sigma(inferer, y, None)
-    assert torch.equal(estimator(inferer, network)(y, physics, IDS, sigma), inferer(network, y, physics, IDS).image)
-    other = Inferer(Split(split_ratio=0.5), 1, 0.7, group=D4())(network, y, physics, IDS).image
-    torch.testing.assert_close(estimator(inferer, network, 1)(y, physics, IDS, torch.full((3,), 0.7)), other)
+    batch = Batch(y, physics, ids=IDS)
+    assert torch.equal(estimator(inferer, network)(with_level(inferer, batch)), inferer(network, batch).image)
+    other = Inferer(Split(split_ratio=0.5), 1, 0.7, group=D4())(network, batch).image
+    torch.testing.assert_close(estimator(inferer, network, 1)(replace(batch, sigma=torch.full((3,), 0.7))), other)
 
 
 @pytest.mark.parametrize("n", [1, 2.5])

@@ -1,15 +1,16 @@
 """Distances from ground truth, and from held-out measurements without it."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from helpers import randn, rng
 
 from es_medical.groups import Shifts
-from es_medical.physics import MRI, Inpainting, measure
+from es_medical.physics import MRI, Batch, Inpainting, measure
 from es_medical.splits import Split
-from es_medical.uncertainty import Batch, Distances, EquivariantBootstrap, Replica, heldout_distances, image_distances, joined
+from es_medical.uncertainty import Distances, EquivariantBootstrap, Replica, heldout_distances, image_distances, joined
 from es_medical.uncertainty.folds import representation
 
 SIZE, SIGMA = (8, 8), 0.5
@@ -24,7 +25,7 @@ class Around:
     def __init__(self, steps):
         self.steps = steps
 
-    def __call__(self, f, x_hat, y, physics, ids, sigma):
+    def __call__(self, f, x_hat, batch):
         for step in self.steps:
             yield Replica(torch.full_like(x_hat, step), torch.full_like(x_hat, step))
 
@@ -33,49 +34,54 @@ def batch(n=4, sigma=SIGMA, x=None):
     physics = Inpainting(torch.rand(1, *SIZE, generator=rng(2)) < 0.6, SIZE, 1)
     x = randn(n, 1, *SIZE, seed=4) if x is None else x
     y = measure(physics, x, sigma, rng(1))
-    return Batch(y, physics, [f"item{i}" for i in range(len(x))], torch.full((len(x),), sigma)), x
+    return Batch(y, physics, torch.full((len(x),), sigma), x, [f"item{i}" for i in range(len(x))])
 
 
-def nothing(y, physics, ids, sigma):
-    return torch.zeros(len(y), *physics.img_size)
+def nothing(batch):
+    return torch.zeros(len(batch), *batch.physics.img_size)
 
 
 def test_image_distances_are_root_mean_squares():
-    measured, x = batch()
-    found = image_distances(nothing, Around([0.1, -0.2]), measured, x)
-    torch.testing.assert_close(found.error, x.square().flatten(1).mean(1).sqrt())
+    measured = batch()
+    found = image_distances(nothing, Around([0.1, -0.2]), measured)
+    torch.testing.assert_close(found.error, measured.image.square().flatten(1).mean(1).sqrt())
     torch.testing.assert_close(found.resampled, torch.tensor([[0.1, 0.2]]).expand(4, -1))
 
 
+def test_image_distances_need_an_image():
+    with pytest.raises(ValueError, match="distances over pixels need ground truth"):
+        image_distances(nothing, Around([0.1]), replace(batch(), image=None))
+
+
 def test_heldout_distances_are_root_mean_squares_over_what_is_held_out():
-    measured, _ = batch()
+    measured = batch()
     found = heldout_distances(nothing, Around([0.1, -0.2]), measured, SPLIT, 3)
     torch.testing.assert_close(found.resampled, torch.tensor([[0.1, 0.2]]).expand(4, -1))
 
 
 def test_noise_of_the_held_out_measurements_is_taken_off():
     """E of error^2 is the mean square of x on the held-out entries, 1 here, though noise of half its size is on y (4 s.e.)."""
-    measured, _ = batch(4000, 0.5, torch.ones(4000, 1, *SIZE))
+    measured = batch(4000, 0.5, torch.ones(4000, 1, *SIZE))
     square = heldout_distances(nothing, Around([0.1, 0.2]), measured, SPLIT, 2).error.square()
     assert abs(float(square.mean()) - 1) < 4 * float(square.std()) / math.sqrt(4000)
 
 
 def test_perfect_reconstruction_of_noiseless_measurements_has_no_error():
-    measured, x = batch(sigma=0.0)
-    assert (heldout_distances(lambda *_: x, Around([0.1, 0.2]), measured, SPLIT).error == 0).all()
+    measured = batch(sigma=0.0)
+    assert (heldout_distances(lambda batch: batch.image, Around([0.1, 0.2]), measured, SPLIT).error == 0).all()
 
 
 def test_noise_larger_than_the_residual_counts_as_no_error():
-    (y, physics, ids, _), x = batch(sigma=0.0)
-    loud = Batch(y, physics, ids, torch.full((len(y),), 9.0))
-    assert (heldout_distances(lambda *_: x, Around([0.1, 0.2]), loud, SPLIT).error == 0).all()
+    loud = replace(batch(sigma=0.0), sigma=torch.full((4,), 9.0))
+    assert (heldout_distances(lambda batch: batch.image, Around([0.1, 0.2]), loud, SPLIT).error == 0).all()
 
 
 def test_reconstruction_never_sees_what_it_is_judged_by():
-    measured, _ = batch()
+    measured = batch()
     seen = []
 
-    def f(y, physics, ids, sigma):
+    def f(batch):
+        y, physics = batch.y, batch.physics
         assert (y[physics.mask.expand_as(y) == 0] == 0).all()
         seen.append(physics.mask.expand_as(y))
         return physics.A_adjoint(y)
@@ -90,15 +96,15 @@ def test_reconstruction_never_sees_what_it_is_judged_by():
 
 
 def test_numbers_of_an_item_do_not_depend_on_its_batch():
-    measured, _ = batch()
+    measured = batch()
     bootstrap = EquivariantBootstrap(Shifts(SIZE), 4)
 
-    def f(y, physics, ids, sigma):
-        return 0.8 * physics.A_adjoint(y)
+    def f(batch):
+        return 0.8 * batch.physics.A_adjoint(batch.y)
 
     together = heldout_distances(f, bootstrap, measured, SPLIT)
-    y, physics, ids, sigma = measured
-    alone = [heldout_distances(f, bootstrap, Batch(y[i : i + 1], physics, ids[i : i + 1], sigma[:1]), SPLIT) for i in range(4)]
+    one_by_one = (Batch(measured.y[[i]], measured.physics, measured.sigma[[i]], ids=[measured.ids[i]]) for i in range(4))
+    alone = [heldout_distances(f, bootstrap, one, SPLIT) for one in one_by_one]
     torch.testing.assert_close(joined(alone).error, together.error)
     torch.testing.assert_close(joined(alone).resampled, together.resampled)
 
@@ -111,23 +117,23 @@ def test_calibration_of_white_images_is_right_up_to_the_share_that_is_seen():
     """
     mask = torch.rand(1, *SIZE, generator=rng(2)) < 0.6
     physics, x, share = Inpainting(mask, SIZE, 1), randn(400, 1, *SIZE), float(mask.float().mean())
-    measured = Batch(physics.A(x), physics, [f"item{i}" for i in range(400)], torch.zeros(400))
+    measured = Batch(physics.A(x), physics, torch.zeros(400), x, [f"item{i}" for i in range(400)])
 
-    def f(y, physics, ids, sigma):
-        return physics.A_adjoint(y)
+    def f(batch):
+        return batch.physics.A_adjoint(batch.y)
 
     def underestimated(found):
         return float((found.resampled.square().mean() / found.error.square().mean()).sqrt())
 
     bootstrap = EquivariantBootstrap(Shifts(SIZE), 8)
-    assert underestimated(image_distances(f, bootstrap, measured, x)) == pytest.approx(share**0.5, rel=0.03)
+    assert underestimated(image_distances(f, bootstrap, measured)) == pytest.approx(share**0.5, rel=0.03)
     assert underestimated(heldout_distances(f, bootstrap, measured, SPLIT, 5)) == pytest.approx((share * 0.8) ** 0.5, rel=0.03)
 
 
 def test_lines_count_by_how_many_they_stand_for():
     """f = 0: the error is the mean over the held-out lines of |y_2|^2, each times its weight."""
     physics, split = MRI(torch.tensor([0.0, 1, 0, 1, 1, 1, 1, 0]), SIZE), Split(n_center=3)  # columns 1 and 6 may be held out
-    measured = Batch(measure(physics, randn(2, 2, *SIZE), 0.0, rng()), physics, ["a", "b"], torch.zeros(2))
+    measured = Batch(measure(physics, randn(2, 2, *SIZE), 0.0, rng()), physics, torch.zeros(2), ids=["a", "b"])
     found = heldout_distances(nothing, Around([0.1, 0.2]), measured, split)
     weights, energy = representation(physics, split).flatten(), measured.y.square().sum((1, 2))  # of each column
     assert weights[1] > weights[6] > 0

@@ -9,9 +9,9 @@ from helpers import line_mri, randn, rng
 from es_medical.groups import D4
 from es_medical.inferers import Inferer
 from es_medical.networks import MoDL, ReynoldsAveraging, unet
-from es_medical.physics import measure
+from es_medical.physics import Batch, measure
 from es_medical.splits import Split
-from es_medical.uncertainty import EquivariantBootstrap, IntervalInferer, SelfCalibration, estimator, item_sigma, pixel_error
+from es_medical.uncertainty import EquivariantBootstrap, IntervalInferer, SelfCalibration, estimator, pixel_error, with_level
 
 IDS = ["a", "b"]
 
@@ -33,10 +33,10 @@ def test_reconstruction_is_that_of_the_inferer_and_intervals_are_quantiles_of_th
     network, y, physics = setting
     inferer = Inferer(Split(split_ratio=0.5), 2, 0.1, group=D4(), split_input=split_input, eval_split_input=eval_split_input)
     bootstrap = EquivariantBootstrap(D4(), 5)
-    found = IntervalInferer(inferer, bootstrap, 0.8, factor)(network, y, physics, IDS)
-    plain = inferer(network, y, physics, IDS)
+    found = IntervalInferer(inferer, bootstrap, 0.8, factor)(network, Batch(y, physics, ids=IDS))
+    plain = inferer(network, Batch(y, physics, ids=IDS))
     assert all(torch.equal(getattr(found, name), getattr(plain, name)) for name in ("image", "spread", "heldout"))
-    replicas = bootstrap(estimator(inferer, network), plain.image, y, physics, IDS, item_sigma(inferer, y, None))
+    replicas = bootstrap(estimator(inferer, network), plain.image, with_level(inferer, Batch(y, physics, ids=IDS)))
     errors = torch.stack([one.error for one in replicas])  # (N, B, 2, H, W)
     norms = (errors.square().flatten(2).sum(2) / 64).sqrt()  # of a complex pixel the modulus
     bound = norms.quantile(0.8, dim=0) if factor is None else factor * norms.square().mean(0).sqrt()
@@ -49,7 +49,7 @@ def test_reconstruction_is_that_of_the_inferer_and_intervals_are_quantiles_of_th
 def test_intervals_do_not_depend_on_the_batch(setting):
     network, y, physics = setting
     inferer = IntervalInferer(Inferer(Split(split_ratio=0.5), 2, 0.1, group=D4()), EquivariantBootstrap(D4(), 4), 0.9)
-    together, alone = inferer(network, y, physics, IDS), inferer(network, y[1:], physics, IDS[1:])
+    together, alone = inferer(network, Batch(y, physics, ids=IDS)), inferer(network, Batch(y[1:], physics, ids=IDS[1:]))
     torch.testing.assert_close(alone.halfwidth, together.halfwidth[1:], rtol=1e-4, atol=1e-5)
 
 
@@ -61,8 +61,8 @@ def test_image_alone_takes_no_bootstrap(setting):
         def __call__(self, *_):
             raise AssertionError
 
-    found = IntervalInferer(inferer, Never(D4(), 2), 0.9).image(network, y, physics, IDS)
-    assert torch.equal(found, inferer.image(network, y, physics, IDS))
+    found = IntervalInferer(inferer, Never(D4(), 2), 0.9).image(network, Batch(y, physics, ids=IDS))
+    assert torch.equal(found, inferer.image(network, Batch(y, physics, ids=IDS)))
 
 
 def test_two_calibrations_are_refused():

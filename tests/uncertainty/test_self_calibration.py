@@ -10,10 +10,9 @@ from scipy import stats
 from es_medical.groups import D4, Shifts
 from es_medical.inferers import Inferer
 from es_medical.networks import MoDL, unet
-from es_medical.physics import Inpainting
+from es_medical.physics import Batch, Inpainting
 from es_medical.splits import Split
 from es_medical.uncertainty import (
-    Batch,
     Distances,
     EquivariantBootstrap,
     IntervalInferer,
@@ -23,8 +22,8 @@ from es_medical.uncertainty import (
     estimator,
     heldout_distances,
     heldout_scale,
-    item_sigma,
     scaled,
+    with_level,
 )
 from es_medical.uncertainty.scale import TRANSFER
 
@@ -36,18 +35,18 @@ class Around:
 
     n_samples = 2
 
-    def __call__(self, f, x_hat, y, physics, ids, sigma):
+    def __call__(self, f, x_hat, batch):
         for _ in range(self.n_samples):
             yield Replica(torch.full_like(x_hat, 0.5), torch.full_like(x_hat, 0.5))
 
 
 def batch(x):
     physics = Inpainting(torch.rand(1, *SIZE, generator=rng(2)) < 0.6, SIZE, 1)
-    return Batch(physics.A(x), physics, [f"item{i}" for i in range(len(x))], torch.zeros(len(x)))
+    return Batch(physics.A(x), physics, torch.zeros(len(x)), ids=[f"item{i}" for i in range(len(x))])
 
 
-def nothing(y, physics, ids, sigma):
-    return torch.zeros(len(y), *physics.img_size)
+def nothing(batch):
+    return torch.zeros(len(batch), *batch.physics.img_size)
 
 
 def test_scale_of_an_item_is_its_error_over_the_predicted_one():
@@ -98,13 +97,13 @@ def setting():
 
 
 def test_intervals_are_widened_by_the_items_own_scale(setting):
-    network, (y, physics, ids, _) = setting
+    network, measured = setting
     inferer, few, many = Inferer(SPLIT, 2), EquivariantBootstrap(D4(), 2), EquivariantBootstrap(D4(), 8)
     by_itself = SelfCalibration(few, 3)
-    plain, wider = (IntervalInferer(inferer, many, 0.9, None, one)(network, y, physics, ids) for one in (None, by_itself))
-    f, measured = estimator(inferer, network), Batch(y, physics, ids, item_sigma(inferer, y, None))
+    plain, wider = (IntervalInferer(inferer, many, 0.9, None, one)(network, measured) for one in (None, by_itself))
+    f, measured = estimator(inferer, network), with_level(inferer, measured)
     _, scale = heldout_scale(f, few, measured, SPLIT, 3)
-    norms = torch.stack([one.error.square().flatten(1).mean(1).sqrt() for one in many(f, plain.image, *measured)], 1)
+    norms = torch.stack([one.error.square().flatten(1).mean(1).sqrt() for one in many(f, plain.image, measured)], 1)
     expected = scaled(Distances(torch.zeros(2), norms), scale).quantile(0.9)
     torch.testing.assert_close(wider.bound, expected)
     torch.testing.assert_close(wider.halfwidth, plain.halfwidth * (expected / norms.quantile(0.9, dim=1)).view(2, 1, 1, 1))
@@ -112,9 +111,9 @@ def test_intervals_are_widened_by_the_items_own_scale(setting):
 
 
 def test_scale_does_not_depend_on_the_batch(setting):
-    network, (y, physics, ids, sigma) = setting
+    network, measured = setting
     f, few = estimator(Inferer(SPLIT, 2), network), EquivariantBootstrap(Shifts(SIZE), 3)
-    _, together = heldout_scale(f, few, Batch(y, physics, ids, sigma), SPLIT)
-    _, alone = heldout_scale(f, few, Batch(y[1:], physics, ids[1:], sigma[1:]), SPLIT)
+    _, together = heldout_scale(f, few, measured, SPLIT)
+    _, alone = heldout_scale(f, few, Batch(measured.y[1:], measured.physics, measured.sigma[1:], ids=measured.ids[1:]), SPLIT)
     torch.testing.assert_close(alone.factor, together.factor[1:], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(alone.uncertainty, together.uncertainty[1:], rtol=1e-3, atol=1e-5)
