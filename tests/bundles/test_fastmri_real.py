@@ -233,10 +233,9 @@ def with_levels(inner, seen):
     class Spy:
         needs_image = False
 
-        def __call__(self, network, y, physics, *arguments, **options):
-            levels = arguments[-1] if arguments else options["sigma"]
-            seen.extend(levels.tolist())
-            return inner(network, y, physics, *arguments, **options)
+        def __call__(self, network, batch, *generator):
+            seen.extend(batch.sigma.tolist())
+            return inner(network, batch, *generator)
 
     return Spy()
 

@@ -28,7 +28,7 @@ from torch import nn
 from es_medical.diagnostics.conditional_gram import conditional_gram
 from es_medical.groups import D4, Shifts
 from es_medical.losses import Supervised
-from es_medical.physics import MRI, Inpainting, VirtualPhysics
+from es_medical.physics import MRI, Batch, Inpainting, VirtualPhysics
 
 
 def irregular(n=16, kept=8, seed=1):
@@ -142,7 +142,7 @@ def test_a_filter_shared_by_all_splits_is_determined_all_the_same():
     def error():
         """Mean over images and splits of |f(y_1, A_1) - x|^2 / n."""
         masks, images = splits.repeat_interleave(len(x), 0), x.repeat(len(splits), 1, 1, 1)
-        return Supervised()(f, masks * images, physics.masked(masks), x=images).total.sum() / len(splits)
+        return Supervised()(f, Batch(masks * images, physics.masked(masks), image=images)).total.sum() / len(splits)
 
     def value():
         return expected_loss(f, draws, seen, explicit=False)
