@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from es_medical.report.paper import TABLES, PaperTable, sensing_table
-from es_medical.report.paper_variants import ABLATIONS, UNKNOWN_NOISE
+from es_medical.report.paper import ABLATIONS, TABLES, UNKNOWN_NOISE, PaperTable, sensing_table
 from es_medical.report.runs import number
 
 NOISY = 0.05

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from es_medical.report.paper import DURATIONS, LEVELS, RATIOS, TABLES, sensing_table
-from es_medical.report.paper_variants import ABLATIONS, UNKNOWN_NOISE
+from es_medical.report.paper import ABLATIONS, DURATIONS, LEVELS, RATIOS, TABLES, UNKNOWN_NOISE, sensing_table
 
 EVERY = [*TABLES.values(), *ABLATIONS.values(), *UNKNOWN_NOISE.values()]
 
