@@ -199,7 +199,7 @@ def test_run_holds_numbers_tags_and_files(run):
 
 
 def test_report_leaves_the_run_out_of_its_tables(run):
-    from es_medical.report.runs import read_runs
+    from es_medical.report.reading.runs import read_runs
 
     client, found, folder = run
     records = read_runs(client.tracking_uri, [folder.name])

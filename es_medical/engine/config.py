@@ -15,6 +15,7 @@ from typing import Any
 from monai.bundle import ConfigParser, ConfigWorkflow
 from packaging.version import Version
 
+from es_medical.knobs import read_configuration
 from es_medical.methods import current_name
 
 PACKAGES = {"monai_version": "monai", "pytorch_version": "torch", "numpy_version": "numpy"}
@@ -109,7 +110,7 @@ def _number(name: str, text: str, default: float) -> float:
 def positive_int(name: str, value: float) -> int:
     """Return a knob as a whole number; raises ValueError when it is none, or below 1.
 
-    >>> whole("epochs", 80.0)
+    >>> positive_int("epochs", 80.0)
     80
     """
     if value != int(value) or value < 1:
@@ -165,7 +166,7 @@ def _shipped(folder: Path) -> dict[str, Any]:
     for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.json")]):
         if path.name == "metadata.json":
             continue
-        for name, value in ConfigParser.load_config_file(str(path)).items():
+        for name, value in read_configuration(path).items():
             if name not in shipped or isinstance(value, int | float):
                 shipped[name] = value
     return shipped

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 import typer
 
 if TYPE_CHECKING:
-    from es_medical.report.reproduce import Reproduction
+    from es_medical.report.running.reproduce import Reproduction
 
 app = typer.Typer(
     help="The paper's tables and figures, built from MLflow runs.",
@@ -46,10 +46,10 @@ def tables(
 
     Reads finished, tested runs. A method that was not run is an empty row with the command that fills it.
     """
+    from es_medical.report.reading.runs import read_runs
+    from es_medical.report.reading.store import ReportError
     from es_medical.report.render import write_report
     from es_medical.report.report import make_report
-    from es_medical.report.runs import read_runs
-    from es_medical.report.store import ReportError
     from es_medical.report.tables import Context
 
     try:
@@ -100,9 +100,9 @@ def reproduce(
     A run that is in the MLflow store is not made again; one that was interrupted goes on. At demo scale all data are made
     first. At the paper's scale each bundle reads its own data file (see the bundle's page).
     """
-    from es_medical.report.plan import plan
-    from es_medical.report.reproduce import reproduce as run
-    from es_medical.report.store import ReportError
+    from es_medical.report.reading.store import ReportError
+    from es_medical.report.running.plan import plan
+    from es_medical.report.running.reproduce import reproduce as run
 
     try:
         how = _how(scale, seed, tracking_uri, bundles, work, parallel, devices, knobs, data_ready)
@@ -132,9 +132,9 @@ def sweep(
 
     What is in the store already is not run again.
     """
-    from es_medical.report.plan import plan
-    from es_medical.report.store import ReportError
-    from es_medical.report.sweep import sweep as run
+    from es_medical.report.reading.store import ReportError
+    from es_medical.report.running.plan import plan
+    from es_medical.report.running.sweep import sweep as run
 
     try:
         how = _how(scale, seed, tracking_uri, bundles, work, parallel, devices, knobs)
@@ -159,7 +159,7 @@ def _how(
     """What the options of a reproduction mean."""
     from rich.console import Console
 
-    from es_medical.report.reproduce import Reproduction, parse_knobs, store
+    from es_medical.report.running.reproduce import Reproduction, parse_knobs, store
 
     chosen = tuple(one.strip() for one in devices.split(",") if one.strip())
     given = parse_knobs(knobs or [])

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from es_medical.knobs import number
 from es_medical.report.paper import ABLATIONS, TABLES, UNKNOWN_NOISE, PaperTable, sensing_table
-from es_medical.report.runs import number
 
 NOISY = 0.05
 """Noise level from which MRI is the paper's noise-dominated setting: it has 0.005 and 0.1."""
@@ -22,6 +22,7 @@ class Study(NamedTuple):
         data: command that makes the paper's data; SRC is the downloaded archive.
         demo_data: command that makes the demo's.
         methods: rows of the paper's table that are trained.
+        more: methods that `reproduce` runs beside them.
         mask: kind of mask that tells studies of one bundle apart; "" for any.
         noisy: likewise the noise level, above or below `NOISY`; None for any.
     """
@@ -34,6 +35,7 @@ class Study(NamedTuple):
     data: str
     demo_data: str
     methods: tuple[str, ...]
+    more: tuple[str, ...]
     mask: str = ""
     noisy: bool | None = None
 
@@ -70,6 +72,7 @@ STUDIES = (
         "python -m data_prep fastmri SRC bundles/fastmri_synthetic/data/fastmri_x8_40db.h5",
         "python -m data_prep demo mri demo.h5",
         ("supervised", "es", "ei", "sure"),
+        ("ei_alternating", "mc", "unsure", "supervised_neq", "es_neq", "splitting", "ei_neq", "tikhonov", "tv"),
         noisy=False,
     ),
     Study(
@@ -89,6 +92,7 @@ STUDIES = (
         "--center-fraction 0.08 --sigma 0.1",
         "python -m data_prep demo mri demo_10db.h5 --sigma 0.1",
         ("supervised", "es", "ei", "sure"),
+        ("ei_alternating", "mc", "splitting", "tikhonov", "tv"),
         noisy=True,
     ),
     Study(
@@ -102,6 +106,7 @@ STUDIES = (
         "--measurements real --coils multi --virtual-coils 4 --slices all --acceleration 4 --center-fraction 0.12 "
         "--mask-seed 5 --train 10 --test 2 --val 1",
         ("supervised", "es", "ei", "mc"),
+        ("tikhonov", "tv"),
     ),
     Study(
         "ct",
@@ -112,6 +117,7 @@ STUDIES = (
         "python -m data_prep lidc SRC bundles/lidc_ct/data/lidc_50views.h5",
         "python -m data_prep demo ct demo_ct.h5",
         ("supervised", "es", "ei"),
+        ("sure", "mc", "splitting", "tikhonov", "tv"),
     ),
     Study(
         "inpainting",
@@ -122,6 +128,7 @@ STUDIES = (
         "python -m data_prep div2k SRC bundles/div2k_inpainting/data/div2k_values30.h5",
         "python -m data_prep demo natural demo_natural.h5",
         ("supervised", "es", "ei", "mc"),
+        ("supervised_neq", "splitting", "es_neq", "ei_neq", "mc_neq", "tv", "biharmonic"),
         mask="values",
     ),
     Study(
@@ -134,6 +141,7 @@ STUDIES = (
         "--sigma 0.1",
         "python -m data_prep demo natural demo_pushbroom.h5 --mask random_columns --keep 0.5 --sigma 0.1",
         ("supervised", "es", "ei"),
+        ("tv", "biharmonic"),
         mask="random_columns",
     ),
     Study(
@@ -145,6 +153,7 @@ STUDIES = (
         "python -m data_prep div2k SRC bundles/div2k_inpainting/data/div2k_even.h5 --mask even_columns --keep 0.5",
         "python -m data_prep demo natural demo_even.h5 --mask even_columns --keep 0.5",
         ("supervised", "es"),
+        ("ei", "mc", "tv", "biharmonic"),
         mask="even_columns",
     ),
     Study(
@@ -156,6 +165,7 @@ STUDIES = (
         "python -m data_prep mnist SRC bundles/mnist_cs/data/mnist_ratio30.h5 --ratio 0.3",
         "python -m data_prep demo digits demo_digits.h5 --ratio 0.3",
         ("supervised", "es", "ei"),
+        ("mc", "tv"),
     ),
 )
 """In the order of the report."""

@@ -4,7 +4,7 @@ import math
 from typing import NamedTuple
 
 from es_medical.metrics.image import MAX_DB
-from es_medical.report.scores import SCORES, Score
+from es_medical.report.reading.scores import SCORES, Score
 from es_medical.report.tables import Row, Table
 
 DIGITS = {"psnr": 2, "ssim": 4, "equiv": 2}

@@ -3,17 +3,11 @@
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-import yaml
-
+from es_medical.knobs import PLACE, read_knobs, same_knob
 from es_medical.report.catalogue import Study
-from es_medical.report.runs import Run, number
-
-MACHINERY = (
-    *("method", "seed", "run_name", "ckpt_dir", "output_dir", "bundle_root", "dataset_dir"),
-    *("resume", "tracking_uri", "parent_run"),
-)
-"""Knobs that don't say what is compared."""
+from es_medical.report.reading.runs import Run
 
 
 def train_command(
@@ -71,9 +65,9 @@ def sibling_command(
     overlays = study.demo_overlays if sibling.scale == "demo" else study.overlays
     defaults = _defaults(bundles / study.bundle / "configs", overlays)
     needed = {"data_file": sibling.params.get("data_file", ""), "experiment": sibling.experiment} | dict(sibling.operator)
-    given = {name: value for name, value in sibling.params.items() if name in defaults and name not in MACHINERY}
+    given = {name: value for name, value in sibling.params.items() if name in defaults and name not in PLACE}
     wanted = needed | given | dict(knobs or {})
-    differing = {name: value for name, value in wanted.items() if value and not _same(defaults.get(name), value)}
+    differing = {name: value for name, value in wanted.items() if value and not same_knob(defaults.get(name, ""), value)}
     if unknown_noise:
         overlays, differing = (*overlays, "noise_unknown"), _without_experiment(differing)
     return train_command(study.bundle, method, overlays, differing, sibling.seed, tracking_uri)
@@ -91,21 +85,11 @@ def _without_experiment(knobs: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in knobs.items() if name not in ("experiment", "assumed_sigma")}
 
 
-def _defaults(configs: Path, overlays: tuple[str, ...]) -> dict[str, str]:
-    """Plain top-level values of a configuration, the later file wins; expressions ("@", "$") are left out."""
-    values: dict[str, object] = {}
-    for name in ("train", *overlays):
-        path = configs / f"{name}.yaml"
-        values |= yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
+def _defaults(configs: Path, overlays: tuple[str, ...]) -> dict[str, Any]:
+    """Plain top-level values of the configurations that are there; expressions ("@", "$") are left out."""
+    values = read_knobs(configs, [name for name in ("train", *overlays) if (configs / f"{name}.yaml").is_file()])
     plain = {name: value for name, value in values.items() if not isinstance(value, dict)}
-    return {name: str(value) for name, value in plain.items() if not str(value).startswith(("@", "$"))}
-
-
-def _same(default: str | None, value: str) -> bool:
-    if default is None:
-        return False
-    first, second = number(default), number(value)
-    return first == second if first is not None and second is not None else default == value
+    return {name: value for name, value in plain.items() if not str(value).startswith(("@", "$"))}
 
 
 def _quoted(value: str) -> str:

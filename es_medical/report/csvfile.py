@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from es_medical.report.methods import kind
-from es_medical.report.scores import SCORES, Score
+from es_medical.report.reading.scores import SCORES, Score
 from es_medical.report.tables import Row, Table
 
 Value = str | float | int | bool | None

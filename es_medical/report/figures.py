@@ -10,8 +10,8 @@ from es_medical.report.groups import Group
 from es_medical.report.levels import Levels
 from es_medical.report.methods import PAIRS, label, place, shown
 from es_medical.report.paper import LEVELS, RATIOS
+from es_medical.report.reading.timing import curves
 from es_medical.report.tables import Row, Table
-from es_medical.report.timing import curves
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +33,7 @@ def png(figure: "Figure") -> bytes:
 
 def curves_figure(group: Group) -> "Figure | None":
     """PSNR of the validation items against epochs and against training time; None where no run has a curve."""
-    drawn = {method: seeds for method, seeds in curves(group).items() if any(len(one.psnr) > 1 for one in seeds)}
+    drawn = {method: seeds for method, seeds in curves(group.runs).items() if any(len(one.psnr) > 1 for one in seeds)}
     if not drawn:
         return None
     figure = _figure(10, 3.8)

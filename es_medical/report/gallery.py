@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from es_medical.output.pictures import deviation, panel_values
-from es_medical.report.cases import Array, Cases, arrays, pictures
 from es_medical.report.groups import Group
 from es_medical.report.methods import label, place, shown
-from es_medical.report.runs import Run
+from es_medical.report.reading.cases import Array, Cases, arrays, pictures
+from es_medical.report.reading.runs import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from es_medical.report.cells import DIGITS, Cell, duration
+from es_medical.report.reading.timing import SHARE, Race
 from es_medical.report.statistics import Difference
-from es_medical.report.timing import SHARE, Race
 
 
 class Grid(NamedTuple):

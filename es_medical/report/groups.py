@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from es_medical.knobs import PLACE, same_knob
 from es_medical.report.catalogue import STUDIES, Study, study_of
-from es_medical.report.commands import MACHINERY
-from es_medical.report.runs import Run
+from es_medical.report.reading.runs import Run
 
 
 class Key(NamedTuple):
@@ -98,8 +98,8 @@ def _older(method: str, same: list[Run]) -> str:
 
 
 def _differing(first: Run, second: Run) -> list[str]:
-    names = set(first.params) | set(second.params)
-    return [name for name in names if name not in MACHINERY and first.params.get(name) != second.params.get(name)]
+    names = (first.params.keys() | second.params.keys()) - set(PLACE)
+    return [name for name in names if not same_knob(first.params.get(name, ""), second.params.get(name, ""))]
 
 
 def _differences(kept: Mapping[str, tuple[Run, ...]]) -> list[str]:

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from es_medical.knobs import number
 from es_medical.methods import BASELINE
 from es_medical.report.catalogue import STUDIES, Study
 from es_medical.report.cells import Cell, score_cell
@@ -12,8 +13,7 @@ from es_medical.report.grids import Grid
 from es_medical.report.groups import Group
 from es_medical.report.methods import label, place
 from es_medical.report.paper import LEVELS, RATIOS
-from es_medical.report.runs import number
-from es_medical.report.scores import Score, score
+from es_medical.report.reading.scores import Score, score
 from es_medical.report.tables import Context
 
 

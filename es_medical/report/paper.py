@@ -76,8 +76,7 @@ class Duration(NamedTuple):
 
 
 def _read(name: str) -> list[dict[str, str]]:
-    with files("es_medical.report").joinpath(name).open(newline="", encoding="utf-8") as stream:
-        return list(csv.DictReader(stream))
+    return list(csv.DictReader(files("es_medical.report").joinpath(name).read_text(encoding="utf-8").splitlines()))
 
 
 _ROWS, _TABLES = _read("paper_rows.csv"), _read("paper_tables.csv")
@@ -85,8 +84,8 @@ _SENSING = [row for row in _ROWS if row["key"] == "sensing"]
 
 
 def _row(row: Mapping[str, str]) -> PaperRow:
-    scores = (Printed(row[name]) for name in ("psnr", "ssim", "equiv"))
-    return PaperRow(row["label"], row["method"], *scores, known=row["knows_noise"] == "yes")
+    psnr, ssim, equiv = (Printed(row[name]) for name in ("psnr", "ssim", "equiv"))
+    return PaperRow(row["label"], row["method"], psnr, ssim, equiv, row["knows_noise"] == "yes")
 
 
 def _part(part: str) -> dict[str, PaperTable]:

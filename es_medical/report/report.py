@@ -10,11 +10,11 @@ from es_medical.report.gallery import gallery
 from es_medical.report.grids import Grid, difference_grid, race_grid
 from es_medical.report.groups import Group, group_runs
 from es_medical.report.levels import Levels, gather, levels_grid
-from es_medical.report.runs import Found
+from es_medical.report.reading.runs import Found
+from es_medical.report.reading.store import ReportError
+from es_medical.report.reading.timing import Race, race
 from es_medical.report.statistics import Difference, differences
-from es_medical.report.store import ReportError
 from es_medical.report.tables import Context, Table, ablation_table, absent_tables, method_table, noise_table, safe, slug
-from es_medical.report.timing import Race, race
 
 
 class Picture(NamedTuple):
@@ -78,7 +78,7 @@ def _levels_section(levels: Levels) -> Section:
 def _section(group: Group, groups: Sequence[Group], context: Context) -> Section:
     table = method_table(group, context)
     ablation, noise = ablation_table(group, context), noise_table(group, groups, context)
-    compared, raced = differences(group), race(group)
+    compared, raced = differences(group), race(group.runs)
     grids = (difference_grid(compared), race_grid(raced))
     named = (group.key.experiment, group.key.study, f"data {group.key.digest[:8]}" if group.key.digest else "data not logged")
     return Section(

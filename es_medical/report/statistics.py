@@ -8,7 +8,7 @@ import numpy as np
 
 from es_medical.report.groups import Group
 from es_medical.report.methods import label, place
-from es_medical.report.scores import item_scores
+from es_medical.report.reading.scores import item_scores
 
 CONFIDENCE = 0.95
 RESAMPLES = 9999

@@ -11,9 +11,9 @@ from es_medical.report.commands import planned_command, sibling_command
 from es_medical.report.groups import Group
 from es_medical.report.methods import PAIRS, kind, label, place, shown
 from es_medical.report.paper import DURATIONS, Duration, PaperRow, PaperTable
-from es_medical.report.runs import Run
-from es_medical.report.scores import SCORES, Score, Training, score, training, with_best
-from es_medical.report.setting import describe
+from es_medical.report.reading.runs import Run
+from es_medical.report.reading.scores import SCORES, Score, Training, score, training, with_best
+from es_medical.report.reading.setting import describe
 
 NO_RUNS = "no runs yet"
 UNKNOWN = "noise level taken as zero"

@@ -7,8 +7,8 @@ import pytest
 from report_store import items
 from rich.console import Console
 
-from es_medical.report.plan import decisive_knobs, plan
-from es_medical.report.reproduce import Reproduction, is_there
+from es_medical.report.running.plan import decisive_knobs, plan
+from es_medical.report.running.reproduce import Reproduction, is_there
 
 BUNDLES = Path(__file__).parents[2] / "bundles"
 

@@ -5,14 +5,14 @@ import pytest
 from report_store import case_arrays, case_picture, items
 
 from es_medical.methods import METHODS
-from es_medical.report.cases import pictures
 from es_medical.report.figures import ablation_figure, curves_figure, levels_figure, png
 from es_medical.report.gallery import gallery
 from es_medical.report.groups import group_runs
 from es_medical.report.levels import gather, levels_grid
 from es_medical.report.paper import LEVELS, RATIOS
-from es_medical.report.runs import read_runs
-from es_medical.report.store import ReportError
+from es_medical.report.reading.cases import pictures
+from es_medical.report.reading.runs import read_runs
+from es_medical.report.reading.store import ReportError
 from es_medical.report.tables import Context, ablation_table
 
 

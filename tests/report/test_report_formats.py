@@ -9,9 +9,9 @@ from report_store import case_picture, items
 
 from es_medical.report.csvfile import read_csv
 from es_medical.report.latex import escape
+from es_medical.report.reading.runs import read_runs
 from es_medical.report.render import write_report
 from es_medical.report.report import make_report
-from es_medical.report.runs import read_runs
 from es_medical.report.tables import Context
 
 

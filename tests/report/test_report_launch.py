@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from es_medical.report.launch import Job, last_lines, run_jobs
+from es_medical.report.running.launch import Job, last_lines, run_jobs
 
 
 def job(folder, name, code):
@@ -37,7 +37,7 @@ def test_gpus_are_taken_in_turn(tmp_path, parallel):
 
 
 def test_cores_are_shared(tmp_path, monkeypatch):
-    monkeypatch.setattr("es_medical.report.launch.usable_cores", lambda: 8)
+    monkeypatch.setattr("es_medical.report.running.launch.usable_cores", lambda: 8)
     code = "import os; print(os.environ['OMP_NUM_THREADS'])"
     list(run_jobs([job(tmp_path, "a", code)], 4))
     assert last_lines(tmp_path / "a.txt") == "2"

@@ -9,8 +9,8 @@ from tiny import BUNDLES
 from es_medical.methods import METHODS
 from es_medical.report.catalogue import STUDIES
 from es_medical.report.paper import DURATIONS, RATIOS
-from es_medical.report.plan import plan
-from es_medical.report.store import ReportError
+from es_medical.report.reading.store import ReportError
+from es_medical.report.running.plan import plan
 
 
 def names(*only, scale="demo", methods=()):
@@ -47,7 +47,7 @@ def test_unknown_names_list_the_valid_ones(only, methods, message):
 
 
 def test_missing_bundles_are_told(tmp_path):
-    with pytest.raises(ReportError, match="give the folder of the bundles"):
+    with pytest.raises(FileNotFoundError, match="give the folder of the bundles"):
         plan("demo", [], ["es"], tmp_path)
 
 

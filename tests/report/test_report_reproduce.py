@@ -6,10 +6,10 @@ import pytest
 from rich.console import Console
 from tiny import BUNDLES, RATIO, write_slices_for
 
-from es_medical.report.plan import plan
-from es_medical.report.reproduce import Reproduction, is_there, parse_knobs, reproduce, store
-from es_medical.report.store import ReportError
-from es_medical.report.sweep import sweep
+from es_medical.report.reading.store import ReportError
+from es_medical.report.running.plan import plan
+from es_medical.report.running.reproduce import Reproduction, is_there, parse_knobs, reproduce, store
+from es_medical.report.running.sweep import sweep
 from es_medical.tracking.server import connect
 
 TINY = {"widths": "[4,8]", "iterations": "1", "n_samples": "2", "epochs": "1", "n_cases": "1", "lr_milestones": "[1]"}

@@ -6,9 +6,9 @@ import pytest
 from report_store import items
 
 from es_medical.report.groups import group_runs
+from es_medical.report.reading.runs import read_runs
+from es_medical.report.reading.store import ReportError
 from es_medical.report.report import make_report
-from es_medical.report.runs import read_runs
-from es_medical.report.store import ReportError
 from es_medical.report.tables import Context
 
 
@@ -86,7 +86,7 @@ def test_unfinished_untested_and_foreign_runs_are_left_out_and_told(store):
 
 
 def test_more_runs_than_one_page_are_all_read(store, monkeypatch):
-    monkeypatch.setattr("es_medical.report.runs.PAGE", 2)
+    monkeypatch.setattr("es_medical.report.reading.runs.PAGE", 2)
     for seed in range(5):
         store.log("es", items(28), seed=seed, curve=())
     assert len(read_runs(store.uri).runs) == 5

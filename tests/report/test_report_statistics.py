@@ -7,9 +7,9 @@ import pytest
 from report_store import items
 
 from es_medical.report.groups import group_runs
-from es_medical.report.runs import read_runs
+from es_medical.report.reading.runs import read_runs
+from es_medical.report.reading.timing import Curve, psnr_at, race, time_to
 from es_medical.report.statistics import difference, differences, interval
-from es_medical.report.timing import Curve, psnr_at, race, time_to
 
 
 def one_group(store):
@@ -99,7 +99,7 @@ def test_methods_are_compared_at_the_time_of_the_shortest_training(store):
     store.log("ei", items(24), curve=((0, 0.0, 20.0), (1, 50.0, 22.0), (2, 50.0, 24.0)))
     store.log("tv", items(22), curve=())
     store.log("tikhonov", items(21), curve=((1, 1.0, 20.5), (2, 1.0, 20.6)))  # two weights, not a training
-    found = race(one_group(store))
+    found = race(one_group(store).runs)
     assert found.target == pytest.approx(29.0)  # 20 + 0.9 * 10
     assert found.equal_time == 20.0
     rows = {row.method: row for row in found.rows}
@@ -113,7 +113,7 @@ def test_methods_are_compared_at_the_time_of_the_shortest_training(store):
 
 def test_without_supervised_there_is_no_target(store):
     store.log("es", items(28))
-    found = race(one_group(store))
+    found = race(one_group(store).runs)
     assert found.target is None
     assert found.rows[0].seconds is None
 
@@ -124,6 +124,6 @@ def test_times_are_means_over_seeds_and_none_as_soon_as_one_seed_fails(store):
     store.log("es", items(28), seed=1, curve=((0, 0.0, 20.0), (1, 20.0, 30.0)))
     store.log("ei", items(28), seed=0, curve=((0, 0.0, 20.0), (1, 10.0, 30.0)))
     store.log("ei", items(28), seed=1, curve=((0, 0.0, 20.0), (1, 10.0, 21.0)))
-    rows = {row.method: row for row in race(one_group(store)).rows}
+    rows = {row.method: row for row in race(one_group(store).runs).rows}
     assert rows["es"].seconds == pytest.approx((9.0 + 18.0) / 2)
     assert rows["ei"].seconds is None

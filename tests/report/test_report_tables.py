@@ -11,8 +11,8 @@ from report_store import items
 from es_medical.methods import METHODS
 from es_medical.report.cells import score_cell
 from es_medical.report.groups import group_runs
-from es_medical.report.runs import read_runs
-from es_medical.report.scores import Score
+from es_medical.report.reading.runs import read_runs
+from es_medical.report.reading.scores import Score
 from es_medical.report.tables import Context, ablation_table, absent_tables, method_table, noise_table
 
 REPOSITORY = Path(__file__).parents[2]

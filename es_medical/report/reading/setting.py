@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from es_medical.report.runs import Run
+from es_medical.report.reading.runs import Run
 
 
 def describe(run: Run) -> str:

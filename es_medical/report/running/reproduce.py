@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from es_medical.knobs import knobs_in_force, same_knob
 from es_medical.methods import METHODS, current_name
-from es_medical.report.launch import Finished, Job, last_lines, run_jobs
-from es_medical.report.plan import Planned, decisive_knobs
-from es_medical.report.runs import number
-from es_medical.report.store import ReportError
+from es_medical.report.reading.store import ReportError
+from es_medical.report.running.launch import Finished, Job, last_lines, run_jobs
+from es_medical.report.running.plan import Planned, decisive_knobs
 from es_medical.tracking.server import connect, resolve_uri, sqlite_path
 from es_medical.tracking.upload import experiment_of
 
@@ -94,29 +94,19 @@ def is_there(client: "MlflowClient", run: Planned, how: Reproduction) -> bool:
     experiment = client.get_experiment_by_name(how.experiment(run))
     if experiment is None:
         return False
-    terms = {"study": how.experiment(run), "scale": how.scale}
-    query = " and ".join(f"tags.{name} = '{value}'" for name, value in terms.items())
-    found = client.search_runs([experiment.experiment_id], f"{query} and attributes.status = 'FINISHED'")
-    return any(current_name(one.data.tags.get("method", "")) == run.method and _same(one, run, how) for one in found)
+    query = f"tags.study = '{experiment.name}' and tags.scale = '{how.scale}' and attributes.status = 'FINISHED'"
+    found = client.search_runs([experiment.experiment_id], query)
+    same_method = [one for one in found if current_name(one.data.tags.get("method", "")) == run.method]
+    return any("test/heldout" in one.data.metrics and _same(one, run, how) for one in same_method)
 
 
 def _same(found: "MlflowRun", run: Planned, how: Reproduction) -> bool:
     """Whether a run has the knobs of a planned one; older runs lack knobs that have come since, and had their defaults."""
-    params = found.data.params
-    same_level = run.ratio is None or number(params.get("ratio")) == run.ratio
+    params = knobs_in_force(found.data.params)
     wanted = decisive_knobs(run, how.bundles) if METHODS[run.method].trained else {}
-    given = {name: (value, value) for name, value in how.knobs.items()}
-    for name, (value, default) in (wanted | given).items():
-        if _plain(params.get(name, default)) != _plain(value):
-            return False
-    return same_level and params.get("seed", "0") == str(how.seed) and "test/heldout" in found.data.metrics
-
-
-def _plain(value: object) -> float | str:
-    """A knob as MLflow and the command line both write it: 1 and 1.0, [4,8] and [4, 8], true and True are the same."""
-    text = str(value).replace(" ", "")
-    plain = number(text)
-    return text.lower() if plain is None else plain
+    wanted |= {name: (value, value) for name, value in how.knobs.items()} | {"seed": (how.seed, 0)}
+    wanted |= {} if run.ratio is None else {"ratio": (run.ratio, None)}
+    return all(same_knob(params.get(name, default), value) for name, (value, default) in wanted.items())
 
 
 def _job(run: Planned, how: Reproduction, parent: str) -> Job:

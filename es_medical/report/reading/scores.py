@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from es_medical.report.runs import Run
+from es_medical.report.reading.runs import Run
 
 SCORES = ("psnr", "ssim", "equiv")
 """Columns of the paper's tables: decibels, without unit, decibels."""

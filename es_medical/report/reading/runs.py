@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from es_medical.knobs import knobs_in_force, number
 from es_medical.methods import current_name
-from es_medical.report.store import ReportError, artifact_bytes, artifact_paths, experiments, open_store
+from es_medical.report.reading.store import ReportError, artifact_bytes, artifact_paths, experiments, open_store
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -163,18 +164,6 @@ def read_runs(uri: str | None, names: list[str] | None = None, scale: str | None
     return Found(tuple(kept), tuple(f"left out: {n} run{'s' if n > 1 else ''} {cause}" for cause, n in left_out.items()))
 
 
-def number(text: str | None) -> float | None:
-    """Read a number; None for no text, for "None" and for words.
-
-    >>> number("0.005"), number("None"), number(None)
-    (0.005, None, None)
-    """
-    try:
-        return None if text is None else float(text)
-    except ValueError:
-        return None
-
-
 def _all_runs(client: "MlflowClient", experiment_ids: list[str]) -> "Iterator[MlflowRun]":
     """All runs that are not deleted, over all pages."""
     token = None
@@ -197,20 +186,9 @@ def _cause_against(run: "MlflowRun") -> str:
 
 def _record(client: "MlflowClient", run: "MlflowRun", experiment: str) -> Run:
     digest, sizes = _data(run)
-    info, params = run.info, _latest(run.data.params)
+    info, params = run.info, knobs_in_force(run.data.params)
     name = str(info.run_name or info.run_id)
     return Run(client, info.run_id, name, experiment, info.start_time, params, run.data.tags, run.data.metrics, digest, sizes)
-
-
-def _latest(params: Mapping[str, str]) -> dict[str, str]:
-    """Knobs in force at the end: `lr.epoch40`, logged on resuming with another value, stands for `lr`."""
-    latest = {name: value for name, value in params.items() if ".epoch" not in name}
-    changed: list[tuple[list[int], str, str]] = []
-    for name, value in params.items():
-        base, _, version = name.partition(".epoch")
-        if version and version.replace(".", "").isdigit():
-            changed.append(([int(part) for part in version.split(".")], base, value))
-    return latest | {base: value for _, base, value in sorted(changed)}
 
 
 def _data(run: "MlflowRun") -> tuple[str, dict[str, int]]:

@@ -5,34 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
+from es_medical.knobs import NO_RESULT, OF_SPLITS, read_knobs
 from es_medical.methods import METHODS, current_name
 from es_medical.report.catalogue import STUDIES, Study
 from es_medical.report.paper import DURATIONS, RATIOS
-from es_medical.report.store import ReportError
-
-MORE: Mapping[str, tuple[str, ...]] = {
-    "mri_x8": ("ei_alternating", "mc", "unsure", "supervised_neq", "es_neq", "splitting", "ei_neq", "tikhonov", "tv"),
-    "mri_x6": ("ei_alternating", "mc", "splitting", "tikhonov", "tv"),
-    "mri_real": ("tikhonov", "tv"),
-    "ct": ("sure", "mc", "splitting", "tikhonov", "tv"),
-    "inpainting": ("supervised_neq", "splitting", "es_neq", "ei_neq", "mc_neq", "tv", "biharmonic"),
-    "pushbroom_random": ("tv", "biharmonic"),
-    "pushbroom_even": ("ei", "mc", "tv", "biharmonic"),
-    "sensing": ("mc", "tv"),
-}
-"""Methods beside those of the paper's table, by experiment."""
-
-
-NO_RESULT = (
-    *("data_file", "experiment", "scale", "key_metric", "val_interval", "lr_milestones", "run_name"),
-    *("cache_device", "num_workers", "channels_last"),
-)
-"""Knobs of a configuration that a finished run may have otherwise: place, speed, or what follows from the others."""
-
-OF_SPLITS = ("split_unit", "split_ratio", "acs_in_input", "n_splits", "alpha", "consistency_weight", "eval_split_input")
-"""Knobs that only splitting methods are trained and tested with."""
+from es_medical.report.reading.store import ReportError
 
 
 class Planned(NamedTuple):
@@ -85,12 +62,13 @@ def plan(scale: str, only: Sequence[str], methods: Sequence[str], bundles: Path,
     Args:
         scale: "demo" or "paper".
         only: keys of experiments, or bundles; none for all.
-        methods: names; none for those of the paper's tables and `MORE`.
+        methods: names; none for those of the paper's tables and the more of each study.
         bundles: folder of the bundles.
         effort: factor of the epochs.
 
     Raises:
         ReportError: an unknown experiment or method.
+        FileNotFoundError: there is no such folder of bundles.
     """
     methods = [current_name(method) for method in methods]
     known = {study.key for study in STUDIES} | {study.bundle for study in STUDIES}
@@ -102,7 +80,7 @@ def plan(scale: str, only: Sequence[str], methods: Sequence[str], bundles: Path,
 
 
 def _runs(study: Study, scale: str, methods: Sequence[str], bundles: Path, effort: float) -> Iterator[Planned]:
-    wanted = methods or (*study.methods, *MORE[study.key])
+    wanted = methods or (*study.methods, *study.more)
     for ratio in RATIOS if study.key == "sensing" else (None,):
         for method in wanted:
             if method == "biharmonic" and study.bundle != "div2k_inpainting":
@@ -113,7 +91,7 @@ def _runs(study: Study, scale: str, methods: Sequence[str], bundles: Path, effor
 def _run(study: Study, method: str, ratio: float | None, scale: str, bundles: Path, effort: float) -> Planned:
     demo = scale == "demo"
     overlays = study.demo_overlays if demo else study.overlays
-    settings = _settings(bundles / study.bundle / "configs", ("train", *overlays))
+    settings = read_knobs(bundles / study.bundle / "configs", ("train", *overlays))
     knobs: dict[str, Any] = dict(study.demo_knobs) if demo else {}
     data = study.demo_data if demo else ""
     if ratio is not None:
@@ -143,22 +121,7 @@ def _budget(
 def decisive_knobs(run: Planned, bundles: Path) -> dict[str, tuple[Any, Any]]:
     """What the overlays and knobs of a run set, of what decides its result: name -> (value, that of train.yaml)."""
     configs = bundles / run.study.bundle / "configs"
-    default, given = _settings(configs, ("train",)), _settings(configs, run.overlays) | dict(run.knobs)
+    default, given = read_knobs(configs, ("train",)), read_knobs(configs, run.overlays) | dict(run.knobs)
     no_result = NO_RESULT if METHODS[run.method].split_input else (*NO_RESULT, *OF_SPLITS)
     plain = (name for name, value in given.items() if name not in no_result and not isinstance(value, dict))
     return {name: (given[name], default.get(name)) for name in plain}
-
-
-def _settings(configs: Path, files: Sequence[str]) -> dict[str, Any]:
-    """Top-level values of configurations, the later file wins.
-
-    Raises:
-        ReportError: there is no such bundle.
-    """
-    values: dict[str, Any] = {}
-    for name in files:
-        path = configs / f"{name}.yaml"
-        if not path.is_file():
-            raise ReportError(f"no {path}: give the folder of the bundles as --bundles")
-        values |= yaml.safe_load(path.read_text(encoding="utf-8"))
-    return values

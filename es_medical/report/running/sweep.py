@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from es_medical.report.figures import levels_figure, png
 from es_medical.report.groups import group_runs
 from es_medical.report.levels import gather
-from es_medical.report.plan import Planned
-from es_medical.report.reproduce import Reproduction, parent_of, reproduce
-from es_medical.report.runs import read_runs
+from es_medical.report.reading.runs import read_runs
+from es_medical.report.running.plan import Planned
+from es_medical.report.running.reproduce import Reproduction, parent_of, reproduce
 from es_medical.report.tables import Context
 from es_medical.tracking.server import connect
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from es_medical.report.runs import Run
-from es_medical.report.store import ReportError, artifact_bytes, artifact_paths
+from es_medical.report.reading.runs import Run
+from es_medical.report.reading.store import ReportError, artifact_bytes, artifact_paths
 
 ARRAYS = "test/cases.npz"
 """`id` (n,) text; `baseline`, `reconstruction`, optional `target` (n, C, H, W), in stored units; `window` (2,), shown as

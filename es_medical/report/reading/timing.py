@@ -2,15 +2,15 @@
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 
 from es_medical.methods import LEARNING_FREE
-from es_medical.report.groups import Group
 from es_medical.report.methods import kind, label, place
-from es_medical.report.runs import Point, Run
+from es_medical.report.reading.runs import Point, Run
 
 SHARE = 0.9
 """Share of supervised's gain over the learning-free baseline that the report gives the time for."""
@@ -75,20 +75,20 @@ def curve(run: Run) -> Curve | None:
     return Curve(tuple(p.step for p in points), _epochs(points, epochs), seconds, tuple(p.value for p in points))
 
 
-def curves(group: Group) -> dict[str, list[Curve]]:
+def curves(runs: Mapping[str, Sequence[Run]]) -> dict[str, list[Curve]]:
     """Return the curves of each method that is trained, in the order of tables; those that learn nothing try weights."""
-    learning = [method for method in sorted(group.runs, key=place) if kind(method) != LEARNING_FREE]
-    found = {method: [one for run in group.runs[method] if (one := curve(run))] for method in learning}
+    learning = [method for method in sorted(runs, key=place) if kind(method) != LEARNING_FREE]
+    found = {method: [one for run in runs[method] if (one := curve(run))] for method in learning}
     return {method: of_seeds for method, of_seeds in found.items() if of_seeds}
 
 
-def race(group: Group) -> Race | None:
-    """Compare how soon the trained methods of a group get there; None where no run has a validation curve."""
-    trained = {method: found for method, found in curves(group).items() if any(one.seconds[-1] > 0 for one in found)}
+def race(runs: Mapping[str, Sequence[Run]]) -> Race | None:
+    """Compare how soon the trained methods among runs (by method) get there; None where no run has a validation curve."""
+    trained = {method: found for method, found in curves(runs).items() if any(one.seconds[-1] > 0 for one in found)}
     if not trained:
         return None
     equal = min(_mean([one.seconds[-1] for one in found]) for found in trained.values())
-    baseline = _baseline(group)
+    baseline = _baseline(runs)
     target = None
     if "supervised" in trained and baseline is not None:
         target = baseline + SHARE * (_mean([max(one.psnr) for one in trained["supervised"]]) - baseline)
@@ -121,9 +121,9 @@ def _reached(method: str, found: Sequence[Curve], target: float | None, equal: f
     return Reached(method, label(method), total, best, _mean_of_all(times), _mean_of_all(there))
 
 
-def _baseline(group: Group) -> float | None:
+def _baseline(runs: Mapping[str, Sequence[Run]]) -> float | None:
     """PSNR of the learning-free reconstruction on the validation items, which every run logs."""
-    for run in group.all_runs:
+    for run in chain.from_iterable(runs.values()):
         if points := run.details.curves.get("val/baseline_psnr"):
             return points[-1].value
     return None

@@ -1,0 +1,92 @@
+"""Knobs: the top-level values of a bundle's configurations, as files have them and as MLflow kept them of a run."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+PLACE = (
+    *("method", "seed", "run_name", "ckpt_dir", "output_dir", "bundle_root", "dataset_dir"),
+    *("resume", "tracking_uri", "parent_run"),
+)
+"""Knobs that say what a run is called and where it is kept, not what is compared."""
+
+NO_RESULT = (
+    *("data_file", "experiment", "scale", "key_metric", "val_interval", "lr_milestones", "run_name"),
+    *("cache_device", "num_workers", "channels_last"),
+)
+"""Knobs that may differ between runs with the same result: place, speed, or what follows from the others."""
+
+OF_SPLITS = ("split_unit", "split_ratio", "acs_in_input", "n_splits", "alpha", "consistency_weight", "eval_split_input")
+"""Knobs that only splitting methods are trained and tested with."""
+
+
+def read_configuration(path: Path) -> dict[str, Any]:
+    """Read the top-level entries of a YAML or JSON file."""
+    text = path.read_text(encoding="utf-8")
+    return json.loads(text) if path.suffix == ".json" else yaml.safe_load(text) or {}
+
+
+def read_knobs(configs: Path, names: Sequence[str]) -> dict[str, Any]:
+    """Read the top-level values of `NAME.yaml` in a folder; of a value that several files have, the last one's.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+    """
+    values: dict[str, Any] = {}
+    for name in names:
+        path = configs / f"{name}.yaml"
+        if not path.is_file():
+            raise FileNotFoundError(f"no {path}: give the folder of the bundles as --bundles")
+        values |= read_configuration(path)
+    return values
+
+
+def knobs_in_force(logged: Mapping[str, str]) -> dict[str, str]:
+    """Return the knobs of a run at its end from MLflow's parameters.
+
+    A knob that had another value on resuming after epoch 40 was logged again as `lr.epoch40`, the second time as
+    `lr.epoch40.2`.
+
+    >>> knobs_in_force({"lr": "0.1", "lr.epoch5": "0.2", "lr.epoch40": "0.3"})
+    {'lr': '0.3'}
+    """
+    latest = {name: value for name, value in logged.items() if ".epoch" not in name}
+    changed: list[tuple[list[int], str, str]] = []
+    for name, value in logged.items():
+        base, _, version = name.partition(".epoch")
+        if version and version.replace(".", "").isdigit():
+            changed.append(([int(part) for part in version.split(".")], base, value))
+    return latest | {base: value for _, base, value in sorted(changed)}
+
+
+def same_knob(first: object, second: object) -> bool:
+    """Whether two values mean the same, as files, the command line and MLflow write them.
+
+    >>> same_knob(1, "1.0"), same_knob("[4,8]", [4, 8]), same_knob(True, "true"), same_knob("a.h5", "A.h5")
+    (True, True, True, False)
+    """
+    return _plain(first) == _plain(second)
+
+
+def number(text: str | None) -> float | None:
+    """Read a number; None for no text, for "None" and for words.
+
+    >>> number("0.005"), number("None"), number(None)
+    (0.005, None, None)
+    """
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return None
+
+
+def _plain(value: object) -> float | str:
+    text = str(value).strip()
+    if (found := number(text)) is not None:
+        return found
+    if text.startswith("["):
+        return text.replace(" ", "")
+    return text.lower() if text.lower() in ("true", "false", "none") else text

@@ -1,0 +1,1 @@
+"""What runs trainings: which runs a reproduction has (plan), which of them are missing and are made (reproduce, launch)."""
