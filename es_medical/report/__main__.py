@@ -46,9 +46,9 @@ def tables(
 
     Reads finished, tested runs. A method that was not run is an empty row with the command that fills it.
     """
+    from es_medical.report.formats import write_report
     from es_medical.report.reading.runs import read_runs
     from es_medical.report.reading.store import ReportError
-    from es_medical.report.render import write_report
     from es_medical.report.report import make_report
     from es_medical.report.tables import Context
 

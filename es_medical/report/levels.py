@@ -7,9 +7,8 @@ from typing import NamedTuple
 from es_medical.knobs import number
 from es_medical.methods import BASELINE
 from es_medical.report.catalogue import STUDIES, Study
-from es_medical.report.cells import Cell, score_cell
 from es_medical.report.commands import sibling_command
-from es_medical.report.grids import Grid
+from es_medical.report.grids import Cell, Grid, score_cell
 from es_medical.report.groups import Group
 from es_medical.report.methods import label, place
 from es_medical.report.paper import LEVELS, RATIOS
@@ -61,7 +60,8 @@ def levels_grid(levels: Levels) -> Grid:
             cells = (Cell(f"{printed[ratio]:.2f}" if ratio in printed else "") for ratio in ratios)
             rows.append((Cell(f"{label(method)}, paper"), *cells))
     notes = (f"PSNR (dB) at each compression level, 1 - m / n; MLflow experiment {levels.experiment}.", *levels.notes)
-    return Grid("Compression levels", titles, tuple(rows), notes)
+    commands = {command: [name] for name, command in levels.commands.items()}
+    return Grid("Compression levels", titles, tuple(rows), notes, commands=commands)
 
 
 def _levels(experiment: str, scale: str, members: list[Group], context: Context) -> Levels:

@@ -7,7 +7,7 @@ from es_medical.report.catalogue import STUDIES
 from es_medical.report.commands import planned_command
 from es_medical.report.figures import ablation_figure, curves_figure, levels_figure, png
 from es_medical.report.gallery import gallery
-from es_medical.report.grids import Grid, difference_grid, race_grid
+from es_medical.report.grids import Grid, difference_grid, race_grid, table_grid
 from es_medical.report.groups import Group, group_runs
 from es_medical.report.levels import Levels, gather, levels_grid
 from es_medical.report.reading.runs import Found
@@ -26,13 +26,12 @@ class Picture(NamedTuple):
 
 
 class Section(NamedTuple):
-    """One experiment: tables beside the paper's, other tables, pictures; commands by what they fill, beside the tables'."""
+    """One experiment: every table as text, pictures; the tables beside the paper's, differences and times as numbers."""
 
     title: str
-    tables: tuple[Table, ...] = ()
-    grids: tuple[Grid, ...] = ()
+    grids: tuple[Grid, ...]
     pictures: tuple[Picture, ...] = ()
-    commands: tuple[tuple[str, str], ...] = ()
+    tables: tuple[Table, ...] = ()
     differences: tuple[Difference, ...] = ()
     race: Race | None = None
     slug: str = ""
@@ -63,7 +62,7 @@ def make_report(found: Found, context: Context, scale: str | None = None, everyt
     sections = [_section(group, groups, context) for group in groups]
     sections += [_levels_section(levels) for levels in gather(groups, context)]
     absent = absent_tables(groups, scale or "demo", context) if everything else []
-    sections += [Section(f"{table.title}: no runs", (table,), slug=table.slug) for table in absent]
+    sections += [Section(f"{table.title}: no runs", (table_grid(table),), tables=(table,)) for table in absent]
     return Report(tuple(sections), found.remarks)
 
 
@@ -72,23 +71,24 @@ def _levels_section(levels: Levels) -> Section:
     caption = "PSNR against the compression level; bars are standard deviations over test items"
     picture = Picture(name, caption, png(levels_figure(levels)))
     title = f"Compression levels ({levels.experiment}, scale {levels.scale})"
-    return Section(title, (), (levels_grid(levels),), (picture,), tuple(levels.commands.items()))
+    return Section(title, (levels_grid(levels),), (picture,))
 
 
 def _section(group: Group, groups: Sequence[Group], context: Context) -> Section:
     table = method_table(group, context)
     ablation, noise = ablation_table(group, context), noise_table(group, groups, context)
     compared, raced = differences(group), race(group.runs)
-    grids = (difference_grid(compared), race_grid(raced))
+    tables = tuple(one for one in (table, ablation, noise) if one)
+    grids = (*map(table_grid, tables), difference_grid(compared), race_grid(raced))
     named = (group.key.experiment, group.key.study, f"data {group.key.digest[:8]}" if group.key.digest else "data not logged")
     return Section(
         f"{table.title} ({', '.join(part for part in named if part)})",
-        tuple(one for one in (table, ablation, noise) if one),
         tuple(one for one in grids if one),
         tuple(_pictures(group, ablation)),
-        differences=tuple(compared),
-        race=raced,
-        slug=slug(group),
+        tables,
+        tuple(compared),
+        raced,
+        slug(group),
     )
 
 

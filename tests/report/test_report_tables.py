@@ -9,7 +9,7 @@ import yaml
 from report_store import items
 
 from es_medical.methods import METHODS
-from es_medical.report.cells import score_cell
+from es_medical.report.grids import score_cell
 from es_medical.report.groups import group_runs
 from es_medical.report.reading.runs import read_runs
 from es_medical.report.reading.scores import Score
