@@ -51,6 +51,11 @@ def uniform_on_cpu(n: int, generator: Generator | None) -> Tensor:
     return torch.rand(1, generator=torch.Generator().manual_seed(seed))
 
 
+def whole_numbers(drawn: Tensor, n: int) -> Tensor:
+    """Turn uniform numbers in [0, 1) into whole ones in 0 ... n - 1."""
+    return (n * drawn).long().clamp_(max=n - 1)
+
+
 def _draw(
     draw: Callable[..., Tensor], shape: tuple[int, ...], generator: Generator | None, device: torch.device | str
 ) -> Tensor:

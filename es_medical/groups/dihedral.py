@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from es_medical.groups.base import Group
-from es_medical.randomness import uniform
+from es_medical.randomness import uniform, whole_numbers
 from es_medical.types import Elements, Generator, Image
 
 
@@ -27,7 +27,7 @@ class D4(Group):
 
     def sample(self, n: int, generator: Generator | None, device: torch.device | str = "cpu") -> Elements:
         """Draw n elements uniformly and independently, shape (n,)."""
-        return self._step * (self.order * uniform((n,), generator, device)).long().clamp_(max=self.order - 1)
+        return self._step * whole_numbers(uniform((n,), generator, device), self.order)
 
     def apply(self, x: Image, g: Elements) -> Image:
         """Return T_g x. Raises ValueError when the sides of x differ (see `check`)."""

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn.functional import grid_sample
 
-from es_medical.randomness import uniform
+from es_medical.randomness import uniform, whole_numbers
 from es_medical.types import Elements, Generator, Image
 
 Grid = Float[Tensor, "b h w 2"]
@@ -43,7 +43,7 @@ class FineRotations:
 
     def sample(self, n: int, generator: Generator | None, device: torch.device | str = "cpu") -> Elements:
         """Draw n whole numbers k from 0 to order - 1, uniformly and independently, shape (n,)."""
-        return (self.order * uniform((n,), generator, device)).long().clamp_(max=self.order - 1)
+        return whole_numbers(uniform((n,), generator, device), self.order)
 
     def apply(self, x: Image, g: Elements) -> Image:
         """Return T_k x, item by item; x is (B, C, H, W), g is (B,)."""

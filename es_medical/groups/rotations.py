@@ -8,7 +8,7 @@ from torch import Tensor
 
 from es_medical.groups.base import Group
 from es_medical.groups.dihedral import D4
-from es_medical.randomness import uniform_on_cpu
+from es_medical.randomness import uniform_on_cpu, whole_numbers
 from es_medical.types import Elements, Generator
 
 
@@ -85,8 +85,7 @@ class Rotations:
         Given one generator for each item, k is each item's own.
         """
         drawn = uniform_on_cpu(n, generator).expand(n)
-        turn = (self.n_sub * drawn).long().clamp_(max=self.n_sub - 1)
-        return TurnedElements(turn, self.base.sample(n, generator, device))
+        return TurnedElements(whole_numbers(drawn, self.n_sub), self.base.sample(n, generator, device))
 
     def check(self, size: tuple[int, int]) -> None:
         """Raise ValueError when the base group does not act on images of `size` (H, W)."""

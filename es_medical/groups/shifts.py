@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from es_medical.groups.base import Group
-from es_medical.randomness import uniform
+from es_medical.randomness import uniform, whole_numbers
 from es_medical.types import Elements, Generator, Image
 
 
@@ -41,7 +41,7 @@ class Shifts(Group):
     def sample(self, n: int, generator: Generator | None, device: torch.device | str = "cpu") -> Elements:
         """Draw n elements uniformly and independently, shape (n, 2)."""
         drawn = uniform((n, 2), generator, device)
-        return torch.stack([_whole(drawn[:, axis], side) for axis, side in enumerate(self.size)], 1)
+        return torch.stack([whole_numbers(drawn[:, axis], side) for axis, side in enumerate(self.size)], 1)
 
     def apply(self, x: Image, g: Elements) -> Image:
         """Return T_g x. Raises ValueError when x is of another size (see `check`)."""
@@ -64,11 +64,6 @@ class Shifts(Group):
                 f"these shifts act on images of {self.size[0]} x {self.size[1]}, got {size[0]} x {size[1]}: "
                 f"make Shifts(({size[0]}, {size[1]}))"
             )
-
-
-def _whole(drawn: Tensor, side: int) -> Tensor:
-    """Turn uniform numbers in [0, 1) into whole ones in 0..side-1."""
-    return (side * drawn).long().clamp_(max=side - 1)
 
 
 def roll_items(x: Image, shift: Elements) -> Image:

@@ -1,6 +1,7 @@
 """The contract of every forward operator A, and noisy measurements of it."""
 
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deepinv.physics import LinearPhysics
@@ -51,6 +52,65 @@ class Operator(LinearPhysics):
     def image_size(self) -> tuple[int, int]:
         """(H, W) of the images that A takes."""
         return self.img_size[-2], self.img_size[-1]
+
+    @property
+    def _items(self) -> int:
+        """Number of items of a batch, where each has a mask of its own; else 1."""
+        return len(self.mask)
+
+    def _check(self, x: Tensor, shape: Sequence[int]) -> None:
+        """Raise ValueError when x is not (B, *shape), or is for another number of items than the masks."""
+        n = self._items
+        if tuple(x.shape[1:]) != tuple(shape) or (n > 1 and len(x) != n):
+            sides = ", ".join(map(str, shape))
+            raise ValueError(f"this operator takes ({'B' if n == 1 else n}, {sides}), got {tuple(x.shape)}")
+
+
+class Projection(Operator):
+    """An operator with A A^T = M, also after masking: A^dagger = A^T, and A^T A is a projection."""
+
+    def A_dagger(self, y: Measurement) -> Image:
+        """Pseudo-inverse of A, which is its adjoint."""
+        return self.A_adjoint(y)
+
+    def prox_l2(self, z: Image, y: Measurement, gamma: float | Tensor) -> Image:
+        """argmin_x gamma/2 |A x - y|^2 + 1/2 |x - z|^2 = z + gamma / (1 + gamma) (A^T y - A^T A z), gamma a number or (B,)."""
+        gamma = per_item(gamma, z)
+        return z + gamma / (1 + gamma) * (self.A_adjoint(y) - self.A_adjoint_A(z))
+
+
+class Moved(Operator):
+    """A of transformed images: y, its mask, and how it can be split are those of A itself."""
+
+    @property
+    @abstractmethod
+    def _origin(self) -> Operator:
+        """A."""
+
+    @property
+    def mask(self) -> Mask:  # type: ignore[override]
+        """Indicator of measured entries: that of A."""
+        return self._origin.mask
+
+    @property
+    def measured(self) -> str:  # type: ignore[override]
+        """What y is: that of A."""
+        return self._origin.measured
+
+    @property
+    def units(self) -> tuple[str, ...]:  # type: ignore[override]
+        """What a split can divide y into: those of A."""
+        return self._origin.units
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """Sizes that a split divides: those of A."""
+        return self._origin.grid
+
+    @property
+    def baseline(self) -> str:  # type: ignore[override]
+        """What `initial` is: that of A."""
+        return self._origin.baseline
 
 
 def measure(physics: Operator, x: Image, sigma: float | Tensor, generator: Generator | None) -> Measurement:

@@ -1,6 +1,6 @@
 """Compressed sensing with a dense matrix; every proximal step is exact, also of a part of the rows."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from es_medical.physics.base import Operator, per_item
 from es_medical.physics.gram import Gram, Solve, each, restricted_inverse
+from es_medical.physics.masks import GivenMask, read_mask
 from es_medical.types import Image, Mask
 
 Rows = Float[Tensor, "b m"]
@@ -42,12 +43,7 @@ class CompressedSensing(Operator):
     matrix: Tensor
     """A, (m, n)."""
 
-    def __init__(
-        self,
-        matrix: Tensor | np.ndarray,
-        size: tuple[int, int],
-        mask: Tensor | np.ndarray | Sequence[float] | None = None,
-    ) -> None:
+    def __init__(self, matrix: Tensor | np.ndarray, size: tuple[int, int], mask: GivenMask | None = None) -> None:
         matrix = _dense(matrix, size)
         rows = row_mask(torch.ones(len(matrix), device=matrix.device) if mask is None else mask, len(matrix))
         self._setup(matrix, size, rows.to(matrix.device), Gram(matrix), 0 if mask is None else _most_removed(rows))
@@ -129,12 +125,6 @@ class CompressedSensing(Operator):
             self._gram = Gram(self.matrix)
         return self
 
-    def _check(self, x: Tensor, shape: tuple[int, ...]) -> None:
-        n = len(self.mask)
-        if tuple(x.shape[1:]) != shape or (n > 1 and len(x) != n):
-            sides = ", ".join(str(side) for side in shape)
-            raise ValueError(f"this operator takes ({'B' if n == 1 else n}, {sides}), got {tuple(x.shape)}")
-
 
 class _ProximalStep(Function):
     """x = z + gamma A^T e with (I + gamma A A^T) e = y - A z; then e = y - A x.
@@ -188,19 +178,13 @@ def _dense(matrix: Tensor | np.ndarray, size: tuple[int, int]) -> Tensor:
     return given.detach().to(given.dtype if given.dtype == torch.float64 else torch.float32, copy=True).contiguous()
 
 
-def row_mask(mask: Tensor | np.ndarray | Sequence[float], m: int) -> Mask:
+def row_mask(mask: GivenMask, m: int) -> Mask:
     """Bring a mask of rows (m,) or (B, m) to float (B or 1, m) and refuse one that does not fit.
 
     >>> row_mask([0, 1, 1], 3)
     tensor([[0., 1., 1.]])
     """
-    given = torch.as_tensor(mask)
-    if given.ndim not in (1, 2) or given.shape[-1] != m:
-        raise ValueError(f"a mask of shape {tuple(given.shape)} does not fit {m} rows: give ({m},) or (B, {m})")
-    shaped = given.view(-1, m).to(torch.float32, copy=True)  # the operator keeps its own mask
-    if shaped.device.type == "cpu" and not bool(((shaped == 0) | (shaped == 1)).all()):  # a GPU would have to wait
-        raise ValueError(f"mask values must be 0 or 1, got values from {shaped.min():g} to {shaped.max():g}")
-    return shaped
+    return read_mask(mask, [(m,)], (1, 2), f"{m} rows: give ({m},) or (B, {m})")
 
 
 def gaussian_matrix(m: int, n: int, seed: int) -> Float[Tensor, "m n"]:

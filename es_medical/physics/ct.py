@@ -4,7 +4,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd import Function
@@ -15,6 +14,7 @@ from es_medical.physics.conjugate_gradient import Apply, conjugate_gradient, pro
 from es_medical.physics.ct_geometry import Geometry
 from es_medical.physics.ct_matrix import system_matrix
 from es_medical.physics.fbp import Filter, fbp
+from es_medical.physics.masks import GivenMask, read_mask
 from es_medical.physics.sparse import Csr, csr_pair, largest_singular_value, product
 from es_medical.types import Image, Mask, Measurement
 
@@ -51,9 +51,7 @@ class CT(Operator):
     """|L|, what L is divided by, or 1 without `unit_norm`; float64, 0-dimensional."""
     _turned: tuple["CT", ...] = ()
 
-    def __init__(
-        self, geometry: Geometry, mask: Tensor | np.ndarray | Sequence[float] | None = None, unit_norm: bool = True
-    ) -> None:
+    def __init__(self, geometry: Geometry, mask: GivenMask | None = None, unit_norm: bool = True) -> None:
         matrix, transpose = csr_pair(system_matrix(geometry))
         norm = largest_singular_value(matrix, transpose) if unit_norm else torch.ones((), dtype=torch.float64)
         self._setup(geometry, matrix, transpose, norm, ray_mask(torch.ones(1) if mask is None else mask, geometry))
@@ -70,14 +68,13 @@ class CT(Operator):
     @property
     def matrix(self) -> Csr:
         """L, (views detectors, H W)."""
-        n_rays, n_pixels = len(self.matrix_rows) - 1, len(self.transpose_rows) - 1
-        return Csr(self.matrix_rows, self.matrix_columns, self.matrix_values, (n_rays, n_pixels))
+        shape = len(self.matrix_rows) - 1, len(self.transpose_rows) - 1
+        return Csr(self.matrix_rows, self.matrix_columns, self.matrix_values, shape)
 
     @property
     def transpose(self) -> Csr:
         """L^T."""
-        n_rays, n_pixels = len(self.matrix_rows) - 1, len(self.transpose_rows) - 1
-        return Csr(self.transpose_rows, self.transpose_columns, self.transpose_values, (n_pixels, n_rays))
+        return Csr(self.transpose_rows, self.transpose_columns, self.transpose_values, self.matrix.shape[::-1])
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -86,12 +83,12 @@ class CT(Operator):
 
     def A(self, x: Image) -> Measurement:
         """M L x / |L|: image (B, 1, H, W) to sinogram (B, 1, V, D). Raises ValueError for images of another size."""
-        self._check(x, self.image_size)
-        return self.mask / self.norm * self._unflatten(product(self.matrix, self.transpose, x.flatten(1)))
+        self._check(x, self.img_size)
+        return self.mask / self.norm * product(self.matrix, self.transpose, x.flatten(1)).view(len(x), 1, *self.geometry.shape)
 
     def A_adjoint(self, y: Measurement) -> Image:
         """L^T M y / |L|, unfiltered back-projection (B, 1, H, W). Raises ValueError for sinograms of another size."""
-        self._check(y, self.geometry.shape)
+        self._check(y, (1, *self.geometry.shape))
         x = product(self.transpose, self.matrix, (self.mask / self.norm * y).flatten(1))
         return x.view(len(x), 1, *self.image_size)
 
@@ -101,7 +98,7 @@ class CT(Operator):
         The iterations stop at a relative residual of the normal equations of 1e-4 (float64: 1e-10), so that components
         which the measurements hardly tell stay near zero. `fbp` is faster.
         """
-        self._check(y, self.geometry.shape)
+        self._check(y, (1, *self.geometry.shape))
         return _LeastSquares.apply(self.A, self.A_adjoint, y)
 
     def prox_l2(self, z: Image, y: Measurement, gamma: float | Tensor) -> Image:
@@ -109,12 +106,8 @@ class CT(Operator):
 
         By conjugate gradients from z: 7, 15 and 35 iterations for gamma = 1, 10 and 100 at unit norm (256 x 256, 50 views).
         """
-        self._check(z, self.image_size)
+        self._check(z, self.img_size)
         return proximal_step(self.A_adjoint_A, z, self.A_adjoint(y), per_item(gamma, z))
-
-    def A_adjoint_A(self, x: Image) -> Image:
-        """A^T A x."""
-        return self.A_adjoint(self.A(x))
 
     def initial(self, y: Measurement) -> Image:
         """Filtered back-projection with a ramp, where networks start."""
@@ -122,7 +115,7 @@ class CT(Operator):
 
     def fbp(self, y: Measurement, filter: Filter = "ramp") -> Image:
         """Filtered back-projection with a "ramp" or "hann" filter, in the units of the image; see `physics.fbp`."""
-        self._check(y, self.geometry.shape)
+        self._check(y, (1, *self.geometry.shape))
         return fbp(y * self.norm, self.geometry, self.mask, filter)
 
     def masked(self, m: Mask) -> "CT":
@@ -194,14 +187,6 @@ class CT(Operator):
                 stacklevel=2,
             )
 
-    def _unflatten(self, y: Tensor) -> Measurement:
-        return y.view(len(y), 1, *self.geometry.shape)
-
-    def _check(self, x: Tensor, shape: tuple[int, int]) -> None:
-        n = len(self.mask)
-        if tuple(x.shape[1:]) != (1, *shape) or (n > 1 and len(x) != n):
-            raise ValueError(f"this operator takes ({'B' if n == 1 else n}, 1, {shape[0]}, {shape[1]}), got {tuple(x.shape)}")
-
 
 class _LeastSquares(Function):
     """x = (A^T A)^+ A^T y; the derivative of A^+ is its transpose, (A A^T)^+ A."""
@@ -220,7 +205,7 @@ class _LeastSquares(Function):
         return None, None, conjugate_gradient(lambda u: ctx.A(ctx.A_adjoint(u)), v, INVERSE_TOLERANCE[v.dtype], solver=solver)
 
 
-def ray_mask(mask: Tensor | np.ndarray | Sequence[float], geometry: Geometry) -> Mask:
+def ray_mask(mask: GivenMask, geometry: Geometry) -> Mask:
     """Bring a mask of views (V,) or rays to float (B or 1, 1, V or 1, D or 1) and refuse one that does not fit.
 
     >>> from es_medical.physics.ct_geometry import ParallelBeam
@@ -228,16 +213,6 @@ def ray_mask(mask: Tensor | np.ndarray | Sequence[float], geometry: Geometry) ->
     torch.Size([1, 1, 4, 1])
     """
     given = torch.as_tensor(mask)
-    shaped = given[:, None] if given.ndim == 1 else given
-    shaped = shaped.view(*[1] * (4 - shaped.ndim), *shaped.shape) if shaped.ndim < 4 else shaped
-    fits = shaped.ndim == 4 and shaped.shape[1] == 1
-    if not fits or any(n not in (1, side) for n, side in zip(shaped.shape[-2:], geometry.shape, strict=True)):
-        views, bins = geometry.shape
-        raise ValueError(
-            f"a mask of shape {tuple(given.shape)} does not fit {views} views of {bins} bins: "
-            "give (V,), (V or 1, D or 1) or (B or 1, 1, V or 1, D or 1)"
-        )
-    shaped = shaped.to(torch.float32, copy=True)  # the operator keeps its own mask
-    if shaped.device.type == "cpu" and not bool(((shaped == 0) | (shaped == 1)).all()):  # a GPU would have to wait
-        raise ValueError(f"a mask holds 0 (not measured) and 1 (measured), got values from {shaped.min()} to {shaped.max()}")
-    return shaped
+    views, bins = geometry.shape
+    wanted = f"{views} views of {bins} bins: give (V,), (V or 1, D or 1) or (B or 1, 1, V or 1, D or 1)"
+    return read_mask(given[:, None] if given.ndim == 1 else given, [(1,), (1, views), (1, bins)], range(5), wanted)

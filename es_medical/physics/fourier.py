@@ -20,19 +20,27 @@ def to_channels(x: Tensor) -> Tensor:
     return torch.stack((x.real, x.imag), dim=1)
 
 
+def dft(x: Tensor) -> Tensor:
+    """Centred orthonormal DFT of complex numbers (..., H, W)."""
+    return torch.fft.fftshift(torch.fft.fft2(torch.fft.ifftshift(x, AXES), norm="ortho"), AXES)
+
+
+def inverse_dft(k: Tensor) -> Tensor:
+    """Inverse and adjoint of `dft`."""
+    return torch.fft.fftshift(torch.fft.ifft2(torch.fft.ifftshift(k, AXES), norm="ortho"), AXES)
+
+
 def fft2c(x: Image) -> KSpace:
     """Centred orthonormal DFT, F x: image (B, 2, H, W) to k-space (B, 2, H, W).
 
     A delta at (H//2, W//2) becomes the constant 1/sqrt(HW), for even and odd sides.
     """
-    k = torch.fft.fft2(torch.fft.ifftshift(to_complex(x), AXES), norm="ortho")
-    return to_channels(torch.fft.fftshift(k, AXES))
+    return to_channels(dft(to_complex(x)))
 
 
 def ifft2c(k: KSpace) -> Image:
     """Inverse and adjoint of `fft2c`, F^-1 k = F^T k: k-space (B, 2, H, W) to image (B, 2, H, W)."""
-    x = torch.fft.ifft2(torch.fft.ifftshift(to_complex(k), AXES), norm="ortho")
-    return to_channels(torch.fft.fftshift(x, AXES))
+    return to_channels(inverse_dft(to_complex(k)))
 
 
 def filter_kspace(x: Image, weights: Tensor) -> Image:

@@ -1,15 +1,15 @@
 """Accelerated MRI with several receive coils, A x = M F S_c x, and its proximal step by conjugate gradients."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from es_medical.physics.base import per_item
 from es_medical.physics.conjugate_gradient import least_squares, proximal_step
-from es_medical.physics.fourier import AXES, to_channels, to_complex
+from es_medical.physics.fourier import AXES, dft, inverse_dft, to_channels, to_complex
+from es_medical.physics.masks import GivenMask
 from es_medical.physics.mri import KSpaceOperator, sampling_mask
 from es_medical.types import CoilKSpace, CoilMaps, Image, Mask
 
@@ -31,7 +31,7 @@ class MultiCoilMRI(KSpaceOperator):
         ValueError: maps of another shape, or a mask that does not fit them.
     """
 
-    def __init__(self, mask: Tensor | np.ndarray | Sequence[float], maps: CoilMaps) -> None:
+    def __init__(self, mask: GivenMask, maps: CoilMaps) -> None:
         if maps.ndim != 5 or maps.shape[1] != 2 or not maps.numel() or not maps.is_floating_point():
             raise ValueError(
                 f"sensitivity maps must be real numbers of shape (B or 1, 2, coils, H, W), got {tuple(maps.shape)} {maps.dtype}"
@@ -58,15 +58,13 @@ class MultiCoilMRI(KSpaceOperator):
     def A(self, x: Image) -> CoilKSpace:
         """M F S_c x: image (B, 2, H, W) to k-space (B, 2, C, H, W). Raises ValueError for images of another size."""
         self._check(x, (2, *self.image_size))
-        coil_images = torch.fft.ifftshift(self._s * to_complex(x)[:, None], AXES)
-        k = torch.fft.fftshift(torch.fft.fft2(coil_images, norm="ortho"), AXES)
+        k = dft(self._s * to_complex(x)[:, None])
         return self.mask * torch.stack((k.real, k.imag), dim=1)
 
     def A_adjoint(self, y: CoilKSpace) -> Image:
         """sum_c S_c^H F^T M y_c, the coil-combined zero-filled image (B, 2, H, W). Raises ValueError for another size."""
         self._check(y, self.maps.shape[1:])
-        k = torch.fft.ifftshift(self.mask[:, 0] * torch.complex(y[:, 0], y[:, 1]), AXES)
-        coil_images = torch.fft.fftshift(torch.fft.ifft2(k, norm="ortho"), AXES)
+        coil_images = inverse_dft(self.mask[:, 0] * torch.complex(y[:, 0], y[:, 1]))
         return to_channels((self._s.conj() * coil_images).sum(1))
 
     def A_dagger(self, y: CoilKSpace) -> Image:
@@ -98,11 +96,10 @@ class MultiCoilMRI(KSpaceOperator):
         coil_images = torch.fft.ifftn(k * weights, dim=axes)
         return (s.conj() * coil_images).sum(1)
 
-    def _check(self, x: Tensor, shape: Sequence[int]) -> None:
-        n = max(len(self.mask), len(self.parts))
-        if tuple(x.shape[1:]) != tuple(shape) or (n > 1 and len(x) != n):
-            items = "B" if n == 1 else str(n)
-            raise ValueError(f"this operator takes ({items}, {', '.join(map(str, shape))}), got {tuple(x.shape)}")
+    @property
+    def _items(self) -> int:
+        """Number of items of a batch, where each has a mask or sensitivity maps of its own; else 1."""
+        return max(len(self.mask), len(self.parts))
 
     def masked(self, m: Mask) -> "MultiCoilMRI":
         """Return M1 M F S_c for a mask m of any shape that the constructor takes; the maps are shared."""
@@ -120,7 +117,7 @@ class MultiCoilProtocol(KSpaceOperator):
         ValueError: the mask does not fit `size`.
     """
 
-    def __init__(self, mask: Tensor | np.ndarray | Sequence[float], size: tuple[int, int]) -> None:
+    def __init__(self, mask: GivenMask, size: tuple[int, int]) -> None:
         super().__init__(img_size=(2, *size))
         self.register_buffer("mask", coil_mask(mask, size))
 
@@ -154,7 +151,7 @@ class MultiCoilProtocol(KSpaceOperator):
         raise TypeError(NO_MAPS)
 
 
-def coil_mask(mask: Tensor | np.ndarray | Sequence[float], size: tuple[int, int]) -> Mask:
+def coil_mask(mask: GivenMask, size: tuple[int, int]) -> Mask:
     """Bring a sampling mask to float (B or 1, 1, 1, H or 1, W), and refuse one that does not fit (see `sampling_mask`).
 
     >>> coil_mask([0, 1, 1, 0], (8, 4)).shape

@@ -1,18 +1,16 @@
 """Operators that measure some of an image's values: inpainting and decimation, in closed form."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
 
-import numpy as np
 import torch
-from torch import Tensor
 
-from es_medical.physics.base import Operator, per_item
+from es_medical.physics.base import Projection
+from es_medical.physics.masks import GivenMask, read_mask
 from es_medical.types import Image, Mask, Measurement
 
 
-class Pixels(Operator):
-    """A selection of an image's values: A A^T = M, A^dagger = A^T, and A^T A is a projection, also after masking."""
+class Pixels(Projection):
+    """A selection of an image's values."""
 
     baseline = "incomplete image"
     units: tuple[str, ...] = ("pixels", "values", "columns")
@@ -22,21 +20,6 @@ class Pixels(Operator):
     @abstractmethod
     def grid(self) -> tuple[int, ...]:
         """(C, H, W) of y, which a split divides."""
-
-    def A_dagger(self, y: Measurement) -> Image:
-        """Pseudo-inverse of A, which is its adjoint."""
-        return self.A_adjoint(y)
-
-    def prox_l2(self, z: Image, y: Measurement, gamma: float | Tensor) -> Image:
-        """argmin_x gamma/2 |A x - y|^2 + 1/2 |x - z|^2 = z + gamma / (1 + gamma) A^T (y - A z), gamma a number or (B,)."""
-        gamma = per_item(gamma, z)
-        return z + gamma / (1 + gamma) * self.A_adjoint(y - self.A(z))
-
-    def _check(self, x: Tensor, shape: tuple[int, ...]) -> None:
-        n = len(self.mask)
-        if tuple(x.shape[1:]) != tuple(shape) or (n > 1 and len(x) != n):
-            sides = ", ".join(str(side) for side in shape)
-            raise ValueError(f"this operator takes ({'B' if n == 1 else n}, {sides}), got {tuple(x.shape)}")
 
 
 class Inpainting(Pixels):
@@ -52,7 +35,7 @@ class Inpainting(Pixels):
         ValueError: the mask does not fit, or holds other values than 0 and 1.
     """
 
-    def __init__(self, mask: Tensor | np.ndarray | Sequence[float], size: tuple[int, int], channels: int = 1) -> None:
+    def __init__(self, mask: GivenMask, size: tuple[int, int], channels: int = 1) -> None:
         super().__init__(img_size=(channels, *size))
         self.register_buffer("mask", pixel_mask(mask, (channels, *size)))
 
@@ -88,13 +71,7 @@ class Decimation(Pixels):
         ValueError: the factor or the mask does not fit, or the mask holds other values than 0 and 1.
     """
 
-    def __init__(
-        self,
-        size: tuple[int, int],
-        factor: int = 2,
-        channels: int = 1,
-        mask: Tensor | np.ndarray | Sequence[float] | None = None,
-    ) -> None:
+    def __init__(self, size: tuple[int, int], factor: int = 2, channels: int = 1, mask: GivenMask | None = None) -> None:
         if not 1 <= factor <= min(size):
             raise ValueError(
                 f"the factor must be from 1 to {min(size)}, the shorter side of {size[0]} x {size[1]}; got {factor}"
@@ -127,22 +104,15 @@ class Decimation(Pixels):
         return Decimation(self.image_size, self.factor, self.grid[0], self.mask * pixel_mask(m, self.grid).to(self.mask))
 
 
-def pixel_mask(mask: Tensor | np.ndarray | Sequence[float], grid: tuple[int, ...]) -> Mask:
+def pixel_mask(mask: GivenMask, grid: tuple[int, ...]) -> Mask:
     """Bring a mask of values of an image (C, H, W) to float (B or 1, C or 1, H or 1, W) and refuse one that does not fit.
 
     >>> pixel_mask([0, 1, 1, 0], (3, 8, 4)).shape
     torch.Size([1, 1, 1, 4])
     """
-    given = torch.as_tensor(mask)
-    shaped = given.view(*[1] * (4 - given.ndim), *given.shape) if given.ndim < 4 else given
     channels, height, width = grid
-    fits = 1 <= given.ndim <= 4 and shaped.shape[1] in (1, channels) and shaped.shape[2] in (1, height)
-    if not fits or shaped.shape[3] != width:
-        raise ValueError(
-            f"mask of shape {tuple(given.shape)} does not fit images of {channels} x {height} x {width}: expected ({width},), "
-            f"({height}, {width}), ({channels}, {height}, {width}) or (B or 1, {channels} or 1, {height} or 1, {width})"
-        )
-    shaped = shaped.to(torch.float32, copy=True)  # the operator keeps its own mask, and y the precision of x
-    if shaped.device.type == "cpu" and not bool(((shaped == 0) | (shaped == 1)).all()):  # a GPU would have to wait
-        raise ValueError(f"mask values must be 0 or 1, got values from {shaped.min():g} to {shaped.max():g}")
-    return shaped
+    wanted = (
+        f"images of {channels} x {height} x {width}: expected ({width},), "
+        f"({height}, {width}), ({channels}, {height}, {width}) or (B or 1, {channels} or 1, {height} or 1, {width})"
+    )
+    return read_mask(mask, [(1, channels), (1, height), (width,)], (1, 2, 3, 4), wanted)

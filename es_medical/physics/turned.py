@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from es_medical.physics.base import Operator
+from es_medical.physics.base import Moved, Operator
 from es_medical.types import Image, Mask, Measurement
 
 
-class TurnedPhysics(Operator):
+class TurnedPhysics(Moved):
     """A T_phi with its own angle for each item of a batch: sum_k A_k P_k, where P_k keeps the items of the k-th angle.
 
     Every A_k takes the whole batch, with zeros for the items that are not its own: masks of each item stay where they are,
@@ -33,28 +33,9 @@ class TurnedPhysics(Operator):
         return {int(k): cast(Operator, physics) for k, physics in self._held.items()}
 
     @property
-    def _first(self) -> Operator:
+    def _origin(self) -> Operator:
+        """A of the first angle."""
         return next(iter(self.operators.values()))
-
-    @property
-    def mask(self) -> Mask:  # type: ignore[override]
-        """Indicator of measured entries, the same for every angle."""
-        return self._first.mask
-
-    @property
-    def measured(self) -> str:  # type: ignore[override]
-        """What y is, the same for every angle."""
-        return self._first.measured
-
-    @property
-    def units(self) -> tuple[str, ...]:  # type: ignore[override]
-        """What a split can divide y into, the same for every angle."""
-        return self._first.units
-
-    @property
-    def grid(self) -> tuple[int, ...]:
-        """Sizes that a split divides, the same for every angle."""
-        return self._first.grid
 
     def A(self, x: Image) -> Measurement:
         """A_k x of each item."""
@@ -63,11 +44,6 @@ class TurnedPhysics(Operator):
     def A_adjoint(self, y: Measurement) -> Image:
         """A_k^T y of each item."""
         return self._each(lambda physics, own: physics.A_adjoint(own(y)))
-
-    @property
-    def baseline(self) -> str:  # type: ignore[override]
-        """What `initial` is, the same for every angle."""
-        return self._first.baseline
 
     def initial(self, y: Measurement) -> Image:
         """Where networks start with A_k, item by item."""

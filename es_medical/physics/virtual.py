@@ -4,12 +4,12 @@ import torch
 from torch import Tensor
 
 from es_medical.groups import Group, Rotations
-from es_medical.physics.base import Operator
+from es_medical.physics.base import Moved, Operator
 from es_medical.physics.turned import turn_items
 from es_medical.types import Elements, Generator, Image, Mask, Measurement
 
 
-class VirtualPhysics(Operator):
+class VirtualPhysics(Moved):
     r"""Virtual operator A T_g of section "Proposed loss": y = A x = (A T_g)(T_g^-1 x).
 
     T_g is orthogonal, so adjoint, pseudo-inverse and proximal step of A T_g are those of A moved by T_g; what is in
@@ -26,24 +26,9 @@ class VirtualPhysics(Operator):
         self.physics, self.group, self.g = physics, group, g
 
     @property
-    def mask(self) -> Mask:  # type: ignore[override]
-        """Indicator of measured entries: that of A."""
-        return self.physics.mask
-
-    @property
-    def measured(self) -> str:  # type: ignore[override]
-        """What y is: that of A."""
-        return self.physics.measured
-
-    @property
-    def units(self) -> tuple[str, ...]:  # type: ignore[override]
-        """What a split can divide y into: those of A."""
-        return self.physics.units
-
-    @property
-    def grid(self) -> tuple[int, ...]:
-        """Sizes that a split divides: those of A."""
-        return self.physics.grid
+    def _origin(self) -> Operator:
+        """A."""
+        return self.physics
 
     def A(self, x: Image) -> Measurement:
         """A T_g x."""
@@ -52,11 +37,6 @@ class VirtualPhysics(Operator):
     def A_adjoint(self, y: Measurement) -> Image:
         """T_g^-1 A^T y."""
         return self.group.inverse(self.physics.A_adjoint(y), self.g)
-
-    @property
-    def baseline(self) -> str:  # type: ignore[override]
-        """What `initial` is: that of A."""
-        return self.physics.baseline
 
     def initial(self, y: Measurement) -> Image:
         """T_g^-1 x_0, where x_0 is that of A."""
