@@ -148,7 +148,7 @@ def assert_scaling(physics: Operator, x: Tensor, gamma: float | Tensor, toleranc
 
 def snapshot(physics: Operator) -> dict[str, object]:
     """Everything that an operator holds, copied: tensors by value, the rest by identity."""
-    tensors = {name: value.clone() for name, value in physics.state_dict(keep_vars=False).items()}
+    tensors = {name: value.clone() for name, value in physics.named_buffers()}
     plain = {name: value for name, value in vars(physics).items() if not name.startswith("_")}
     modules = {name: (id(module), str(vars(module))) for name, module in physics.named_modules() if name}
     return {"tensors": tensors, "plain": plain, "modules": modules}

@@ -1,12 +1,13 @@
 import pytest
 import torch
 from dense_ct import DenseCT, even_views
-from helpers import assert_adjoint, assert_prox_equals_cg, line_mri, randn, rng
+from helpers import line_mri, randn, rng
 
 from es_medical.groups import D4, Flips, Rotations
 from es_medical.losses import EquivariantSplitting, RampWeighting
 from es_medical.networks import MoDL, ReynoldsAveraging, unet
 from es_medical.physics import VirtualPhysics
+from es_medical.physics.batch import Batch
 from es_medical.physics.turned import TurnedPhysics, turn_items
 from es_medical.physics.virtual import draw_virtual
 from es_medical.randomness import item_generator
@@ -120,53 +121,6 @@ def test_batch_with_one_angle_needs_one_operator():
     assert isinstance(draw_virtual(scanner(), Rotations(4), 8, items(8), "cpu").physics, TurnedPhysics)
 
 
-def test_each_item_is_seen_by_its_own_turned_scanner():
-    physics, group = scanner(), Rotations(4)
-    turn, g = group.elements()
-    m = Split("rays", 0.6)(physics, 32, rng(5))
-    virtual = every_element(physics, group).masked(m)
-    z, y, gamma = (
-        randn(32, 1, 6, 6, dtype=torch.float64),
-        randn(32, 1, 4, 6, seed=1, dtype=torch.float64),
-        torch.linspace(0.1, 3, 32),
-    )
-    for i in (0, 7, 13, 31):
-        k, one = int(turn[i]), slice(i, i + 1)
-        alone = VirtualPhysics(physics.turned(k).masked(m[one]), D4(), g[one])
-        torch.testing.assert_close(virtual.A(z)[one], alone.A(z[one]))
-        torch.testing.assert_close(virtual.A_adjoint(y)[one], alone.A_adjoint(y[one]))
-        torch.testing.assert_close(virtual.prox_l2(z, y, gamma)[one], alone.prox_l2(z[one], y[one], gamma[one]))
-    assert torch.equal(virtual.mask, m)
-
-
-@pytest.mark.parametrize("masked", [False, True])
-def test_turned_operators_have_exact_adjoints_and_proximal_steps(masked):
-    physics, group = scanner(5, 3), Rotations(3)
-    virtual = every_element(physics, group)
-    virtual = virtual.masked(Split("views", 0.5)(virtual, 24, rng())) if masked else virtual
-    x = randn(24, 1, 5, 5, dtype=torch.float64)
-    assert_adjoint(virtual, x)
-    assert_prox_equals_cg(virtual, x, torch.linspace(0.2, 5, 24, dtype=torch.float64))
-
-
-def test_pseudo_inverse_of_turned_operators_is_that_of_each():
-    physics = scanner()
-    turn = torch.tensor([3, 0, 1])
-    y = randn(3, 1, 4, 6, dtype=torch.float64)
-    found = turn_items(physics, turn).A_dagger(y)
-    expected = torch.cat([physics.turned(int(k)).A_dagger(y[i : i + 1]) for i, k in enumerate(turn)])
-    torch.testing.assert_close(found, expected)
-
-
-def test_broken_item_does_not_touch_the_others():
-    physics = turn_items(scanner(), torch.tensor([0, 1, 2]))
-    y = randn(3, 1, 4, 6, dtype=torch.float64)
-    whole = physics.A_adjoint(y)
-    y[1] = torch.nan
-    torch.testing.assert_close(physics.A_adjoint(y)[[0, 2]], whole[[0, 2]])
-    assert physics.A_adjoint(y)[1].isnan().all()
-
-
 @pytest.mark.parametrize("own", [True, False], ids=["own angles", "shared angle"])
 def test_expectation_of_the_drawn_loss_is_the_mean_over_all_pairs(own):  # 4 standard errors
     physics, group, n = scanner(4, 3), Rotations(4), 600
@@ -174,13 +128,13 @@ def test_expectation_of_the_drawn_loss_is_the_mean_over_all_pairs(own):  # 4 sta
     y = physics.A(3 * randn(1, 1, 4, 4, seed=2, dtype=torch.float64))
     with torch.no_grad():
         if own:
-            drawn = loss(nonlinear, y.expand(n, -1, -1, -1), physics, items(n)).total
+            drawn = loss(nonlinear, Batch(y.expand(n, -1, -1, -1), physics), items(n)).total
         else:
             generator = rng(1)
-            drawn = torch.cat([loss(nonlinear, y, physics, generator).total for _ in range(n)])
+            drawn = torch.cat([loss(nonlinear, Batch(y, physics), generator).total for _ in range(n)])
         plain = EquivariantSplitting(Split("views", 0.6), 0.1, weighting=RampWeighting())
         ys, virtual = y.expand(32, -1, -1, -1), every_element(physics, group)
-        exact = torch.stack([plain(nonlinear, ys, virtual, rng(100 + i)).total for i in range(200)])
+        exact = torch.stack([plain(nonlinear, Batch(ys, virtual), rng(100 + i)).total for i in range(200)])
     terms = exact.mean(0)
     assert terms.std() > 0.02 * terms.mean()  # the terms differ
     means = exact.mean(1)
@@ -211,7 +165,7 @@ def test_gradients_reach_the_network_through_turned_operators():
     for generator in (rng(), items(4)):
         network.zero_grad()
         loss = EquivariantSplitting(Split("views"), 0.01, group=Rotations(4), weighting=RampWeighting())
-        loss(network, y, physics, generator).total.mean().backward()
+        loss(network, Batch(y, physics), generator).total.mean().backward()
         assert all(p.grad is not None and p.grad.abs().max() > 0 for p in network.parameters())
 
 

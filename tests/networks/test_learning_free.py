@@ -12,15 +12,8 @@ from torch import Tensor
 
 from es_medical.groups import D4
 from es_medical.networks import PseudoInverse, Tikhonov, TotalVariation, learning_free
-from es_medical.networks.learning_free import (
-    LEARNING_FREE,
-    data_step,
-    differences,
-    differences_adjoint,
-    tikhonov,
-    total_variation,
-    variation,
-)
+from es_medical.networks.learning_free import LEARNING_FREE
+from es_medical.networks.penalised import data_step, differences, differences_adjoint, tikhonov, total_variation, variation
 from es_medical.physics import (
     CompressedSensing,
     Decimation,
@@ -35,7 +28,7 @@ from es_medical.physics.ct_geometry import ParallelBeam
 
 SIZE = (8, 8)
 WEIGHT = 0.05
-MODULE = sys.modules["es_medical.networks.learning_free"]  # the function of this name hides it
+MODULE = sys.modules["es_medical.networks.penalised"]
 
 
 def multicoil() -> MultiCoilMRI:

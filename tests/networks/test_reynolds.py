@@ -1,60 +1,18 @@
 import pytest
 import torch
-from deepinv.models import DnCNN, DRUNet
 from helpers import line_mri, randn, rng
 
-from es_medical.groups import D4, Flips
+from es_medical.groups import D4
 from es_medical.networks import MoDL, ReynoldsAveraging, unet
-from es_medical.physics import MRI, VirtualPhysics
-from es_medical.randomness import item_generator
 
 
-def lively(network, seed=0):
+def reconstructor():
     """Random weights that are large enough for a strong, far from equivariant, response."""
-    torch.manual_seed(seed)
-    for parameter in network.parameters():
+    torch.manual_seed(0)
+    network = MoDL(unet(2, (4, 8)), n_iterations=2)
+    for parameter in network.denoiser.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     return network
-
-
-DENOISERS = {
-    "unet": (lambda: lively(unet(2, (4, 8))), None),
-    "DnCNN": (lambda: lively(DnCNN(2, 2, depth=3, nf=4, pretrained=None)), 0.1),
-    "DRUNet": (lambda: lively(DRUNet(2, 2, nc=(4, 4, 4, 4), nb=1, pretrained=None)), 0.1),
-}
-CASES = [(D4(), (16, 16)), (D4(), (15, 15)), (D4(), (14, 14)), (Flips(), (9, 14))]
-
-
-def reconstructor(name="unet", n_iterations=2):
-    make, noise_level = DENOISERS[name]
-    return MoDL(make(), n_iterations=n_iterations, noise_level=noise_level)
-
-
-def equivariance_gap(f, physics, group, y):
-    """Largest |f(y, A T_g) - T_g^-1 f(y, A)| over all g, relative to the largest value of f."""
-    g = group.elements()
-    ys = y.expand(group.order, -1, -1, -1)
-    with torch.no_grad():
-        moved = f(ys, VirtualPhysics(physics, group, g))
-        expected = group.inverse(f(ys, physics), g)
-    return float((moved - expected).abs().max() / expected.abs().max())
-
-
-@pytest.mark.parametrize("name", DENOISERS)
-@pytest.mark.parametrize(("group", "size"), CASES, ids=["D4-16", "D4-15", "D4-14", "Flips-9x14"])
-def test_full_average_is_an_equivariant_reconstructor(group, size, name):
-    physics, plain = line_mri(size), reconstructor(name)
-    y = physics.A(randn(1, 2, *size))
-    assert equivariance_gap(ReynoldsAveraging(plain, group).eval(), physics, group, y) < 1e-5
-    assert equivariance_gap(plain, physics, group, y) > 1e-2  # without the average it is not
-
-
-@pytest.mark.parametrize("mask", ["points", "each item"])
-def test_full_average_is_equivariant_for_every_mask(mask):
-    group = D4()
-    physics = MRI((torch.rand(8 if mask == "each item" else 1, 1, 16, 16, generator=rng()) < 0.4).float(), (16, 16))
-    y = physics.A(randn(8, 2, 16, 16))
-    assert equivariance_gap(ReynoldsAveraging(reconstructor(), group).eval(), physics, group, y) < 1e-5
 
 
 def test_full_average_is_the_mean_of_all_single_terms():
@@ -102,22 +60,6 @@ def test_equivariant_reconstructor_is_not_changed_by_the_average():
     physics, y = line_mri((8, 8)), randn(2, 2, 8, 8)
     for network in (ReynoldsAveraging(ZeroFilled(), D4()), ReynoldsAveraging(ZeroFilled(), D4()).eval()):
         torch.testing.assert_close(network(y, physics, rng()), physics.A_adjoint(y), rtol=0, atol=1e-6)
-
-
-def test_generators_of_the_items_decide_their_g():
-    physics, network = line_mri((8, 8)), ReynoldsAveraging(reconstructor(), D4())
-    y = physics.A(randn(4, 2, 8, 8))
-    together = network(y, physics, [item_generator(0, key) for key in "abcd"])
-    alone = network(y[2:3], physics, [item_generator(0, "c")])
-    torch.testing.assert_close(together[2:3], alone)
-
-
-def test_gradients_reach_every_parameter():
-    physics, network = line_mri((8, 8)), ReynoldsAveraging(reconstructor(), D4())
-    for mode in (True, False):
-        network.train(mode).zero_grad()
-        network(physics.A(randn(2, 2, 8, 8)), physics, rng()).square().mean().backward()
-        assert all(p.grad is not None and p.grad.abs().max() > 0 for p in network.parameters())
 
 
 @pytest.mark.parametrize("mode", [True, False])
