@@ -3,7 +3,7 @@ import importlib
 
 import pytest
 
-MODULES = ["groups.dihedral", "metrics.image", "physics.line_masks", "physics.mri", "randomness"]
+MODULES = ["data.geometry", "data.stack", "groups.dihedral", "metrics.image", "physics.line_masks", "physics.mri", "randomness"]
 
 
 @pytest.mark.parametrize("name", MODULES)

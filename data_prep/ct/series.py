@@ -12,12 +12,11 @@ import numpy as np
 
 from data_prep.ct.header import CTFile
 from data_prep.run.manifest import Outcome, PrepError
-from es_medical.data.geometry import NAN, Geometry
+from es_medical.data.geometry import NAN, Geometry, normal_of
+from es_medical.data.stack import PARALLEL, gaps, usual_step
 
 SAME_PLACE = 1e-2  # mm
-PARALLEL = 0.999  # cosine between the normals of slices of one stack
 AXIAL = 0.8  # cosine to the body's axis; a gantry is tilted by 30 degrees at most
-NAMED_GAPS = 3
 
 Chosen = str  # middle, all, or every:N
 
@@ -161,7 +160,7 @@ def make_series(group: Sequence[CTFile], name: str) -> CTSeries:
     spacing = _spacing(along, good)
     notes.update({"copies of slices left out": copies} if copies else {})
     notes.update({"slices left out at positions already taken (several phases?)": doubles} if doubles else {})
-    axial = not good or not good[0].orientation or abs(_normal(good[0])[2]) >= AXIAL
+    axial = not good or not good[0].orientation or abs(normal_of(good[0].orientation)[2]) >= AXIAL
     secondary = bool(good) and all(file.secondary for file in good)
     lines = [f"{note} ({count})" for note, count in sorted(notes.items())]
     lines += [*remarks, *gaps(along)]
@@ -204,7 +203,7 @@ def _one_size(files: list[CTFile]) -> list[CTFile]:
 
 def _one_direction(files: list[CTFile]) -> list[CTFile]:
     """The largest set of parallel slices; files that do not say their orientation go with it."""
-    normals = {file.orientation: _normal(file) for file in files if file.orientation}
+    normals = {file.orientation: normal_of(file.orientation) for file in files if file.orientation}
     best: list[CTFile] = []
     for normal in normals.values():
         parallel = [file for file in files if not file.orientation or normals[file.orientation] @ normal > PARALLEL]
@@ -212,15 +211,11 @@ def _one_direction(files: list[CTFile]) -> list[CTFile]:
     return best or files
 
 
-def _normal(file: CTFile) -> np.ndarray:
-    return np.cross(file.orientation[:3], file.orientation[3:])
-
-
 def _ordered(files: Sequence[CTFile]) -> tuple[list[Slice], list[str]]:
     """Slices by position along the normal; by instance number where positions are missing, which is said."""
     if files and all(file.position for file in files):
         oriented = [file for file in files if file.orientation]
-        normal = _normal(oriented[0]) if oriented else np.array([0.0, 0.0, 1.0])
+        normal = normal_of(oriented[0].orientation) if oriented else np.array([0.0, 0.0, 1.0])
         slices = [Slice(file, round(float(normal @ file.position), 4)) for file in files]
         remarks = [] if len(oriented) == len(files) else ["orientation unknown: taken for axial"]
     else:
@@ -246,34 +241,5 @@ def _one_each(slices: Sequence[Slice]) -> tuple[list[Slice], int]:
 def _spacing(along: np.ndarray, files: Sequence[CTFile]) -> float:
     """The usual distance of neighbouring slices; what the files say where there is one slice, or no position."""
     if len(along) > 1 and not np.isnan(along).any():
-        return _usual_step(along)
+        return round(usual_step(along), 4)
     return files[0].thickness if files else NAN
-
-
-def _usual_step(along: np.ndarray) -> float:
-    """The lower median: of 2.5, 5, 2.5 and of 2.5, 5 it is 2.5."""
-    steps = np.sort(np.diff(along))
-    return round(float(steps[(len(steps) - 1) // 2]), 4)
-
-
-def gaps(along: np.ndarray) -> list[str]:
-    """Names the positions where slices are missing.
-
-    Args:
-        along: (n,) sorted positions in mm, NaN where unknown.
-
-    >>> gaps(np.array([0, 2.5, 7.5, 10]))
-    ['slice missing at 5 mm along the normal (spacing 2.5 mm)']
-    """
-    if len(along) < 3 or np.isnan(along).any():
-        return []
-    usual = _usual_step(along)
-    missing: list[float] = []
-    for before, step in zip(along[:-1], np.diff(along), strict=True):
-        n = round(float(step) / usual) if step > 1.5 * usual else 1
-        missing += [float(before + step * i / n) for i in range(1, n)][: NAMED_GAPS + 1]
-    if not missing:
-        return []
-    some = ", ".join(f"{value:g}" for value in np.round(missing[:NAMED_GAPS], 2))
-    more = " and more" if len(missing) > NAMED_GAPS else ""
-    return [f"slice missing at {some}{more} mm along the normal (spacing {usual:g} mm)"]

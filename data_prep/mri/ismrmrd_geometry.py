@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from es_medical.data.geometry import Geometry
+from es_medical.data.stack import along_normal, same_orientation
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
@@ -64,9 +65,9 @@ def stack_slices(
     notes: list[str] = []
     planes = [_plane(heads[number], encoding, size, -1 if forward_fft else 1, notes) for number in numbers]
     known = [plane for plane in planes if plane is not None]
-    if len(known) < len(planes) or not _parallel(known):
+    if len(known) < len(planes) or not same_orientation(known):
         return Stack(numbers, tuple(planes), tuple(dict.fromkeys(notes)))
-    offsets = np.array([plane.position for plane in known]) @ known[0].normal  # mm along the normal
+    offsets = along_normal(known)
     spacing, note = _spacing(np.sort(offsets), encoding.slice_thickness)
     order = np.argsort(offsets, kind="stable").tolist()
     ordered = [Geometry(known[i].position, known[i].orientation, known[i].spacing, spacing) for i in order]
@@ -100,10 +101,6 @@ def _contradiction(heads: NDArray, directions: NDArray, position: NDArray) -> st
         return "slice_dir is not perpendicular to read_dir and phase_dir"
     moved = [np.ptp(heads[name], axis=0).max() > TOLERANCE for name in ("position", "read_dir", "phase_dir")]
     return "position or direction changes within a slice" if any(moved) else ""
-
-
-def _parallel(planes: Sequence[Geometry]) -> bool:
-    return all(np.allclose(plane.orientation, planes[0].orientation, atol=TOLERANCE) for plane in planes)
 
 
 def _spacing(offsets: NDArray, thickness: float) -> tuple[float, str]:

@@ -1,20 +1,66 @@
-"""Files that are whole or not there."""
+"""Files and folders that are whole or not there."""
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 
 @contextmanager
-def whole_or_not(path: Path) -> Iterator[Path]:
+def whole_or_not(path: Path, durable: bool = False, shared: bool = False) -> Iterator[Path]:
     """Yield a temporary name beside `path` to write to, which keeps its suffixes, and rename it at the end.
 
-    An exception removes the temporary file and leaves what stood at `path`.
+    An exception removes the temporary file and leaves what stood at `path`. There is one temporary name for each `path`, so
+    that nothing piles up after a power cut.
+
+    Args:
+        path: of the file to write; its folder must be there.
+        durable: wait until the file and its new name are on the disk.
+        shared: take a temporary name of one's own, for a file that several processes may write at once.
     """
-    temporary = path.with_name(f".partial_{path.name}")
+    temporary = _own_name(path) if shared else path.with_name(f".partial_{path.name}")
     try:
         yield temporary
-        os.replace(temporary, path)  # noqa: PTH105 - the atomic rename
+        if durable:
+            _sync(temporary)
+        temporary.replace(path)
+        if durable:
+            _sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def whole_folder_or_not(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder beside `path` to write to, and put it in place of `path` at the end.
+
+    An exception removes the temporary folder and leaves what stood at `path`.
+    """
+    temporary, old = path.with_name(f".partial_{path.name}"), path.with_name(f".old_{path.name}")
+    for left in (temporary, old):
+        shutil.rmtree(left, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        if path.exists():
+            path.replace(old)
+        temporary.replace(path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _own_name(path: Path) -> Path:
+    handle, name = tempfile.mkstemp(prefix=".partial_", suffix=path.name, dir=path.parent)
+    os.close(handle)
+    return Path(name)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

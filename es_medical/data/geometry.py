@@ -1,7 +1,8 @@
-"""Where the pixels of a slice stand in the patient: DICOM's plane, and the affine of NIfTI made from it."""
+"""Where the pixels of a slice are in the patient: DICOM's plane, and the affine of NIfTI made from it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -29,6 +30,19 @@ def square_field(size: Size, spacing: tuple[float, float]) -> Size:
     rows, columns = (1.0, 1.0) if np.isnan(spacing).any() else spacing
     side = max(size[0] * rows, size[1] * columns)
     return max(round(side / rows), size[0]), max(round(side / columns), size[1])
+
+
+def normal_of(orientation: Sequence[float]) -> NDArray[np.float64]:
+    """Unit normal (3,) of a plane, d_column x d_row.
+
+    Args:
+        orientation: d_column and d_row, as ImageOrientationPatient.
+
+    >>> normal_of(AXIAL_SUPINE).tolist()
+    [0.0, 0.0, 1.0]
+    """
+    normal = np.cross(orientation[:3], orientation[3:])
+    return np.asarray(normal / np.linalg.norm(normal))
 
 
 @dataclass(frozen=True)
@@ -101,9 +115,7 @@ class Geometry:
     @property
     def normal(self) -> NDArray[np.float64]:
         """Unit vector d_column x d_row, (3,)."""
-        column, row = np.array(self.orientation).reshape(2, 3)
-        normal = np.cross(column, row)
-        return np.asarray(normal / np.linalg.norm(normal))
+        return normal_of(self.orientation)
 
     def world(self, row: float, column: float) -> NDArray[np.float64]:
         """LPS coordinates (3,) in mm of a pixel centre; indices may be fractions and may lie outside."""

@@ -8,11 +8,14 @@ them in `SliceHeader`.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
+import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +28,7 @@ from es_medical import __version__
 SCHEMA = 1
 SPLITS = ("train", "val", "test")
 NAN = float("nan")
+SETTLED = 2 * 10**9  # ns since its last change, after which a file with the same time stamp is the same file
 
 
 def file_digest(path: str | Path) -> str:
@@ -145,10 +149,28 @@ def open_slices(path: str | Path) -> h5py.File:
 def read_header(path: str | Path) -> SliceHeader:
     """Reads what holds for every slice, without touching a pixel.
 
+    A run asks for it in several places, so what was read is kept, until the file is replaced or changed; each call returns a
+    copy of its own. A file that changed a moment ago is always read: a second change need not show in its time stamp.
+
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: the file is not a slice file of schema 1.
     """
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return _read_header(path)  # says what is wrong
+    if time.time_ns() - found.st_mtime_ns < SETTLED:
+        return _read_header(path)
+    return copy.deepcopy(_kept_header(str(path), found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns))
+
+
+@lru_cache(maxsize=8)
+def _kept_header(path: str, *_: int) -> SliceHeader:
+    return _read_header(path)
+
+
+def _read_header(path: str | Path) -> SliceHeader:
     with open_slices(path) as file:
         attributes, (n, *shape) = file.attrs, file["measurement"].shape
         height, width = attributes.get("size", shape[-2:])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -15,13 +15,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from es_medical.data.atomic import whole_or_not
 from es_medical.data.schema import SCHEMA, SPLITS, SliceHeader, SliceRecord
 
 ATTRIBUTES = ("modality", "tool_version", "seed", "sigma", "acceleration", "center_fraction", "digest", "encoded_lines")
-
-
-PIXELS = ("measurement", "maps", "image")  # datasets of one chunk for each slice
-GROWTH = 64  # slices by which they grow
+COLUMNS: dict[str, tuple[tuple[int, ...], Any]] = {  # shape of a row and type of each dataset but the pixels
+    "id": ((), h5py.string_dtype()),
+    "subject": ((), h5py.string_dtype()),
+    "volume": ((), h5py.string_dtype()),
+    "split": ((), h5py.string_dtype()),
+    "scale": ((2,), np.float64),  # and offset
+    "spacing": ((2,), np.float32),
+    "data_range": ((), np.float32),
+    "slice": ((), np.int64),
+    "sigma": ((), np.float64),
+    "peak": ((), np.float32),
+    "position": ((3,), np.float64),
+    "orientation": ((6,), np.float64),
+    "slice_spacing": ((), np.float64),
+}
+GROWTH = 64  # slices by which the datasets of pixels grow
 
 
 class Shapes(NamedTuple):
@@ -94,6 +107,9 @@ class SliceWriter:
         self.with_image = with_image
         self.coils = coils
         self.shapes = Shapes.kspace(size, coils) if shapes is None else shapes
+        self._pixel_shapes = {"measurement": self.shapes.measurement}
+        self._pixel_shapes |= {"maps": self.shapes.measurement} if coils else {}
+        self._pixel_shapes |= {"image": self.shapes.image} if with_image else {}
         self._rows: list[dict[str, Any]] = []
         if tuple(header.mask.shape) not in self.shapes.masks:
             found = " x ".join(map(str, header.mask.shape))
@@ -104,20 +120,15 @@ class SliceWriter:
         if matrix != self.shapes.matrix:
             raise ValueError(f"matrix of shape {matrix}: these measurements need {self.shapes.matrix or 'none'}")
 
-    @property
-    def temporary(self) -> Path:
-        """The name under which the file grows; one per target, so that nothing piles up after a power cut."""
-        return self.path.with_name(f".{self.path.name}.partial")
-
     def __enter__(self) -> Self:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = h5py.File(self.temporary, "w")
-        try:
-            _create(self._file, self.header, self.shapes.image, _columns(self.shapes, self.with_image, self.coils))
-        except BaseException:
-            self._discard()
-            raise
-        self._pixels = {name: self._file[name] for name in PIXELS if name in self._file}  # finding them anew takes longer
+        with ExitStack() as opened:
+            self._file = h5py.File(opened.enter_context(whole_or_not(self.path, durable=True)), "w")
+            opened.callback(self._close)
+            _create(self._file, self._pixel_shapes)
+            _describe(self._file, self.header, self.shapes.image)
+            self._opened = opened.pop_all()
+        self._pixels = {name: self._file[name] for name in self._pixel_shapes}  # finding them anew takes longer
         return self
 
     def append(self, record: SliceRecord) -> None:
@@ -146,16 +157,10 @@ class SliceWriter:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if kind is not None:
-            self._discard()
+            self._opened.__exit__(kind, error, tb)
             return
-        if self.n == 0:
-            self._discard()
-            raise ValueError(f"no slice to write to {self.path.name}: an empty data set is an error")
-        try:
-            self._publish()
-        except BaseException:
-            self._discard()
-            raise
+        with self._opened:
+            self._finish()
 
     def _row(self, record: SliceRecord) -> Row:
         if record.split not in SPLITS:
@@ -167,55 +172,27 @@ class SliceWriter:
             )
         if (record.maps is not None) != bool(self.coils):
             raise ValueError(f"slice {record.id}: maps {'missing' if self.coils else 'given'}, file is of {self.coils} coils")
-        pixels = {"measurement": _pixels(record.measurement, "measurement", record.id, self.shapes.measurement)}
-        if record.maps is not None:
-            pixels["maps"] = _pixels(record.maps, "maps", record.id, self.shapes.measurement)
-        if record.image is not None:
-            pixels["image"] = _pixels(record.image, "image", record.id, self.shapes.image)
-        values = {
-            "id": record.id,
-            "subject": record.subject,
-            "volume": record.volume,
-            "split": record.split,
-            "scale": (record.scale, record.offset),
-            "spacing": record.spacing,
-            "data_range": record.data_range,
-            "slice": record.slice,
-            "sigma": self.header.sigma if math.isnan(record.sigma) else record.sigma,
-            "peak": record.peak,
-            "position": record.position,
-            "orientation": record.orientation,
-            "slice_spacing": record.slice_spacing,
-        }
-        return Row(pixels, values)
+        shapes = self._pixel_shapes.items()
+        pixels = {name: _pixels(getattr(record, name), name, record.id, shape) for name, shape in shapes}
+        values = {name: getattr(record, name) for name in COLUMNS if name != "scale"}
+        sigma = self.header.sigma if math.isnan(record.sigma) else record.sigma
+        return Row(pixels, values | {"scale": (record.scale, record.offset), "sigma": sigma})
 
-    def _publish(self) -> None:
+    def _finish(self) -> None:
+        """Cut the datasets to the slices that were written, and fill in the numbers and names."""
+        if self.n == 0:
+            raise ValueError(f"no slice to write to {self.path.name}: an empty data set is an error")
         for name, data in self._file.items():
             if name not in ("mask", "matrix"):
                 data.resize(self.n, axis=0)
-        for name in self._rows[0]:
+        for name in COLUMNS:
             self._file[name][...] = [row[name] for row in self._rows]
         self._file.flush()
         self._file.close()
-        _sync(self.temporary)
-        os.replace(self.temporary, self.path)  # noqa: PTH105  the atomic rename
-        _sync(self.path.parent)
 
-    def _discard(self) -> None:
-        try:
+    def _close(self) -> None:
+        with suppress(OSError, RuntimeError):  # a full disk: HDF5 cannot even flush; the first error is the one to show
             self._file.close()
-        except (OSError, RuntimeError):  # a full disk: HDF5 cannot even flush; the first error is the one to tell
-            pass
-        finally:
-            self.temporary.unlink(missing_ok=True)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _pixels(x: Tensor, name: str, key: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -226,46 +203,22 @@ def _pixels(x: Tensor, name: str, key: str, shape: tuple[int, ...]) -> np.ndarra
     return x.detach().cpu().to(torch.float32).numpy()
 
 
-def _columns(shapes: Shapes, with_image: bool, coils: int) -> dict[str, tuple[tuple[int, ...], Any]]:
-    """Shape of a row and type of each dataset."""
-    text = h5py.string_dtype()
-    columns: dict[str, tuple[tuple[int, ...], Any]] = {
-        "measurement": (shapes.measurement, np.float32),
-        "id": ((), text),
-        "subject": ((), text),
-        "volume": ((), text),
-        "split": ((), text),
-        "scale": ((2,), np.float64),
-        "spacing": ((2,), np.float32),
-        "data_range": ((), np.float32),
-        "slice": ((), np.int64),
-        "sigma": ((), np.float64),
-        "peak": ((), np.float32),
-        "position": ((3,), np.float64),
-        "orientation": ((6,), np.float64),
-        "slice_spacing": ((), np.float64),
-    }
-    return (
-        columns
-        | ({"image": (shapes.image, np.float32)} if with_image else {})
-        | ({"maps": (shapes.measurement, np.float32)} if coils else {})
-    )
-
-
-def _create(
-    file: h5py.File, header: SliceHeader, image: tuple[int, ...], columns: dict[str, tuple[tuple[int, ...], Any]]
-) -> None:
-    for name, (shape, dtype) in columns.items():
-        chunks = (1, *shape) if name in PIXELS else (256, *shape)  # one pixel slice per chunk
+def _create(file: h5py.File, pixels: Mapping[str, tuple[int, ...]]) -> None:
+    """Make empty datasets that grow: one chunk for each slice of pixels, 256 rows in a chunk of the others."""
+    columns = {name: (shape, np.float32) for name, shape in sorted(pixels.items())}
+    for name, (shape, dtype) in ({"measurement": columns["measurement"]} | COLUMNS | columns).items():
+        chunks = (1 if name in pixels else 256, *shape)
         file.create_dataset(name, (0, *shape), dtype, maxshape=(None, *shape), chunks=chunks)
+
+
+def _describe(file: h5py.File, header: SliceHeader, image: tuple[int, ...]) -> None:
+    """Write what holds for every slice."""
     file["mask"] = header.mask.detach().cpu().to(torch.uint8).numpy()
     file.attrs["schema"] = SCHEMA
     if header.matrix is not None:
         file["matrix"] = header.matrix.detach().cpu().to(torch.float32).numpy()
-    file.attrs["size"] = image[1:]
-    file.attrs["channels"] = image[0]
-    file.attrs["operator"] = json.dumps(dict(header.operator), sort_keys=True)
-    file.attrs["configuration"] = json.dumps(dict(header.configuration), sort_keys=True)
-    file.attrs["source_digests"] = json.dumps(dict(header.source_digests), sort_keys=True)
+    file.attrs["size"], file.attrs["channels"] = image[1:], image[0]
+    for name in ("operator", "configuration", "source_digests"):
+        file.attrs[name] = json.dumps(dict(getattr(header, name)), sort_keys=True)
     for name in ATTRIBUTES:
         file.attrs[name] = getattr(header, name)

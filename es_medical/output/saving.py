@@ -18,9 +18,10 @@ from ignite.engine import Engine, Events
 from es_medical.data import SliceDataset, SliceHeader
 from es_medical.data.atomic import whole_or_not
 from es_medical.data.geometry import Geometry
+from es_medical.data.stack import volume_planes
 from es_medical.metrics import magnitude
 from es_medical.output.png import PngWriter, check_flag, check_names, flagged, interval_pngs, interval_volume
-from es_medical.output.volume import Volume, planes, volume_names
+from es_medical.output.volume import Volume, volume_names
 
 if TYPE_CHECKING:
     from es_medical.output.dicom.writer import DicomWriter
@@ -178,7 +179,7 @@ class SaveReconstructions:
         images |= interval_volume(columns, chosen, scale)
         recorded, indices = recorded_planes(columns, chosen), columns["slice"][chosen]
         sourced = self._dicom is not None and self._dicom.source is not None
-        placed = tuple(recorded) if sourced else planes(recorded, indices, self.dataset.header.size)
+        placed = tuple(recorded) if sourced else volume_planes(recorded, indices, self.dataset.header.size)
         return Volume(name, columns["subject"][chosen[0]].decode(), images, indices, placed)
 
     def _write_hdf5(self, columns: dict[str, Any]) -> None:

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import tempfile
 import warnings
 import zipfile
 from importlib.metadata import PackageNotFoundError, version
@@ -13,6 +12,7 @@ from types import ModuleType
 import numpy as np
 from scipy.sparse import csr_array
 
+from es_medical.data.atomic import whole_or_not
 from es_medical.physics.ct_geometry import FanBeam, Geometry, ParallelBeam, geometry_from_dict
 
 __all__ = ["FanBeam", "Geometry", "ParallelBeam", "cache_folder", "geometry_from_dict", "system_matrix"]
@@ -132,16 +132,10 @@ def _read(path: Path, geometry: Geometry) -> csr_array | None:
 
 
 def _write(path: Path, matrix: csr_array) -> None:
-    """Write to a name of its own, then rename: processes may build the same matrix at once."""
+    """Keep the matrix; processes may build the same one at once."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=".partial_", suffix=".npz", dir=path.parent)
-    except OSError:  # a read-only folder: go on without the cache
+        with whole_or_not(path, shared=True) as temporary:
+            np.savez(temporary, data=matrix.data, indices=matrix.indices, indptr=matrix.indptr)
+    except OSError:  # a read-only folder or a full disk: go on without the cache
         return
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, data=matrix.data, indices=matrix.indices, indptr=matrix.indptr)
-        os.replace(temporary, path)  # noqa: PTH105 - the atomic rename
-    except OSError:  # the disk is full
-        temporary.unlink(missing_ok=True)

@@ -1,4 +1,8 @@
+import os
 import pickle
+import shutil
+import time
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -6,7 +10,7 @@ import pytest
 import torch
 from torch.utils.data import ConcatDataset, DataLoader
 
-from es_medical.data import CachedSlices, SliceDataset, SliceHeader, SliceRecord, SliceWriter, file_digest, read_header
+from es_medical.data import CachedSlices, SliceDataset, SliceHeader, SliceRecord, SliceWriter, file_digest, read_header, schema
 
 SIZE = (12, 16)
 
@@ -142,6 +146,53 @@ def test_other_files_are_refused_by_name(tmp_path):
         read_header(tmp_path / "new.h5")
 
 
+@pytest.fixture
+def reads(monkeypatch):
+    """Paths of the slice files that are opened."""
+    opened, open_slices = [], schema.open_slices
+    monkeypatch.setattr(schema, "open_slices", lambda path: (opened.append(path), open_slices(path))[1])
+    return opened
+
+
+def age(path, seconds):
+    os.utime(path, ns=(time.time_ns() - int(seconds * 1e9),) * 2)
+
+
+def test_header_of_a_settled_file_is_read_once_and_each_caller_has_its_own(slice_file, reads):
+    age(slice_file, 60)
+    first, again = read_header(slice_file), read_header(slice_file)
+    assert len(reads) == 1
+    assert (again.n, again.configuration) == (first.n, first.configuration)
+    first.mask.fill_(False)
+    assert torch.equal(again.mask, make_header().mask)
+    assert torch.equal(read_header(slice_file).mask, make_header().mask)
+
+
+@pytest.mark.parametrize("seconds", [0, -60, 50])  # just now, by another clock, and another time stamp
+def test_header_of_a_file_that_changed_is_read_anew(slice_file, reads, seconds):
+    age(slice_file, 60)
+    read_header(slice_file)
+    for seed in (7, 8):
+        with h5py.File(slice_file, "r+") as file:  # of the same size
+            file.attrs["seed"] = seed
+        age(slice_file, seconds + seed * (seconds > 0))
+        assert read_header(slice_file).seed == seed
+
+
+def test_header_of_a_replaced_file_is_read_anew(slice_file, tmp_path):
+    """With size and time of the old one, as some copies keep them."""
+    age(slice_file, 60)
+    read_header(slice_file)
+    before = slice_file.stat()
+    other = shutil.copy2(slice_file, tmp_path / "other.h5")
+    with h5py.File(other, "r+") as file:
+        file.attrs["seed"] = 8
+    os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+    Path(other).replace(slice_file)
+    assert slice_file.stat().st_size == before.st_size
+    assert read_header(slice_file).seed == 8
+
+
 def test_exception_leaves_the_older_file_and_no_temporary_one(slice_file):
     before = file_digest(slice_file)
 
@@ -218,7 +269,7 @@ def test_same_slices_give_the_same_bytes(tmp_path):
 
 
 def test_leftover_of_a_killed_run_is_replaced(tmp_path):
-    (tmp_path / ".a.h5.partial").write_bytes(b"half a file")
+    (tmp_path / ".partial_a.h5").write_bytes(b"half a file")
     with SliceWriter(tmp_path / "a.h5", make_header(), SIZE) as writer:
         writer.append(make_record(0))
     assert [path.name for path in tmp_path.iterdir()] == ["a.h5"]

@@ -13,6 +13,7 @@ from pydicom.errors import InvalidDicomError
 from pydicom.uid import MediaStorageDirectoryStorage
 
 from es_medical.data.geometry import NAN, Geometry, Size, square_field
+from es_medical.data.stack import PARALLEL, SAME_PLACE, along_normal, usual_step
 from es_medical.output.dicom.header import MR, Kind
 
 logger = logging.getLogger(__name__)
@@ -206,15 +207,14 @@ def _sorted(slices: list[Dataset]) -> SourceSeries:
     if len(sizes) > 1:
         raise ValueError(f"source DICOM slices of sizes {sorted(sizes)}: expected one size")
     planes = [_plane(one) for one in slices]
-    normal = planes[0].normal
-    if any(plane.normal @ normal < 0.999 for plane in planes):
+    if any(plane.normal @ planes[0].normal < PARALLEL for plane in planes):
         raise ValueError("source DICOM slices are not parallel (a localizer?): expected one stack of slices")
-    along = np.array([normal @ plane.position for plane in planes])
+    along = along_normal(planes)
     order = np.argsort(along)
-    steps = np.diff(along[order])
-    if steps.size and steps.min() < 1e-3:
+    if len(slices) > 1 and np.diff(along[order]).min() < SAME_PLACE:
         raise ValueError("two source DICOM slices stand at one position (several echoes, phases or times?): expected each once")
-    between = float(np.median(steps)) if steps.size else abs(float(slices[0].get("SpacingBetweenSlices") or NAN)) or NAN
+    stated = abs(float(slices[0].get("SpacingBetweenSlices") or NAN)) or NAN
+    between = usual_step(along[order]) if len(slices) > 1 else stated
     stack = tuple(replace(planes[i], slice_spacing=between) for i in order)
     return SourceSeries(tuple(slices[i] for i in order), stack, sizes.pop())
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +10,7 @@ import numpy as np
 from pydicom import Dataset, dcmwrite
 from pydicom.uid import generate_uid
 
+from es_medical.data.atomic import whole_folder_or_not
 from es_medical.data.geometry import Geometry
 from es_medical.output.dicom.header import IN_ORDER, source_header, study_header
 from es_medical.output.dicom.series import Derivation, derived_series
@@ -98,23 +96,3 @@ def _present(volume: Volume) -> list[int]:
 def _ordered(planes: Sequence[Geometry], rows: Sequence[int]) -> list[int]:
     normal = planes[0].normal
     return sorted(rows, key=lambda i: float(normal @ planes[i].position))
-
-
-@contextmanager
-def whole_folder_or_not(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `path` to write to, and put it in place of `path` at the end.
-
-    An exception removes the temporary folder and leaves what stood at `path`.
-    """
-    temporary, old = path.with_name(f".partial_{path.name}"), path.with_name(f".old_{path.name}")
-    for left in (temporary, old):
-        shutil.rmtree(left, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    try:
-        yield temporary
-        if path.exists():
-            os.replace(path, old)  # noqa: PTH105 - the atomic rename
-        os.replace(temporary, path)  # noqa: PTH105
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)

@@ -9,12 +9,13 @@ from dicom_parts import MARKER, OBLIQUE, random_volume, source_plane, validator_
 from tiny import names
 
 from es_medical import __version__
+from es_medical.data.atomic import whole_folder_or_not
 from es_medical.data.geometry import Geometry
 from es_medical.output.dicom.header import CT, MR
 from es_medical.output.dicom.pixels import decimal_string, magnitude_scaling, to_stored
 from es_medical.output.dicom.series import Derivation
 from es_medical.output.dicom.source import read_source
-from es_medical.output.dicom.writer import DicomWriter, whole_folder_or_not
+from es_medical.output.dicom.writer import DicomWriter
 
 pytest.importorskip("highdicom", reason="the extra `dicom` is not installed")
 MAKINGS = {"MR": Derivation("es", 8.0), "CT": Derivation("es", 8.0, 50, CT)}

@@ -38,6 +38,15 @@ def test_slices_are_sorted_along_their_normal_whatever_the_names_and_numbers(sou
         assert plane.slice_spacing == pytest.approx(4.0, abs=1e-5)
 
 
+def test_a_missing_slice_leaves_the_usual_distance(tmp_path):
+    """B8: of steps of 8, 4, 4 mm and of 8, 4 mm it is 4 mm, and no mean."""
+    source = write_source(tmp_path / "source", 5)
+    (source / "IM4").unlink()
+    assert {round(plane.slice_spacing, 4) for plane in read_source(source).planes} == {4.0}
+    (source / "IM1").unlink()
+    assert {round(plane.slice_spacing, 4) for plane in read_source(source).planes} == {4.0}
+
+
 def test_one_file_is_a_series_of_one_slice(source):
     series = read_source(source / "IM2")
     assert len(series.slices) == 1
