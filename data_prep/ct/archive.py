@@ -12,9 +12,11 @@ from data_prep.ct import metadata as ct_metadata
 from data_prep.ct.header import CTFile, read_ct
 from data_prep.ct.metadata import Entry, read_table
 from data_prep.ct.series import CTSeries, by_series, make_series, name_series
-from data_prep.ct.walk import kind_of, not_dicom
 from data_prep.run.folders import Source, find_files
 from data_prep.run.manifest import Outcome, PrepError, SkipError
+from es_medical.data.dicom.files import Content, content_of
+
+DICOM_SUFFIXES = {".dcm", ".dicom", ".ima"}
 
 Mapped = Callable[[Callable[[Source], CTFile | Outcome], Sequence[Source]], Iterable[CTFile | Outcome]]
 
@@ -61,17 +63,26 @@ def scan(source: Path, out: Path, mapped: Mapped) -> Archive:
 
 def _looked_at(source: Source) -> CTFile | Outcome:
     try:
-        kind = kind_of(source.path)
-        return read_ct(source.path, source.name, kind) if kind in {"dicom", "bare"} else not_dicom(source, kind)
+        content = content_of(source.path)
+        return read_ct(source.path, source.name, content) if content in {"dicom", "bare"} else _not_dicom(source, content)
     except SkipError as error:
         return Outcome(source.name, "skipped", str(error))
     except PrepError as error:
-        known = str(error) != not_dicom(source, "other").cause
-        return Outcome(source.name, "failed", str(error)) if known else not_dicom(source, "other")
+        known = str(error) != _not_dicom(source, "other").cause
+        return Outcome(source.name, "failed", str(error)) if known else _not_dicom(source, "other")
     except OSError as error:
         return Outcome(source.name, "failed", f"cannot be read ({error.strerror})")
     except Exception as error:  # one bad file never stops the others; its text may hold what stands in the file
         return Outcome(source.name, "failed", f"unexpected {type(error).__name__}")
+
+
+def _not_dicom(source: Source, content: Content) -> Outcome:
+    """What becomes of a file that is no DICOM: an error only where its name says that it should be."""
+    if content == "archive":
+        return Outcome(source.name, "skipped", "a packed file: unpack it where it holds DICOM")
+    if source.path.suffix.lower() in DICOM_SUFFIXES:
+        return Outcome(source.name, "failed", "not a DICOM file, in spite of its suffix")
+    return Outcome(source.name, "skipped", "not a DICOM file")
 
 
 def _tables(files: Sequence[Source], outcomes: Sequence[Outcome]) -> dict[str, Entry]:

@@ -6,12 +6,14 @@ from typing import BinaryIO, Literal, NamedTuple
 
 from pydicom import Dataset, uid
 from pydicom.pixels import get_decoder
+from pydicom.tag import Tag
 from pydicom.uid import UID
 
-from data_prep.ct.elements import OVERLAYS, number, numbers, raw, text, whole
 from data_prep.run.manifest import PrepError, SkipError
+from es_medical.data.dicom.elements import number, numbers, raw, text, whole
 
 PIXEL_DATA = 0x7FE00010
+OVERLAYS = tuple(Tag(0x60000102 + (i << 17)) for i in range(16))  # OverlayBitPosition
 UNDEFINED = 0xFFFFFFFF
 INSTALL = "pip install 'es_medical[dicom]' (pylibjpeg with pylibjpeg-libjpeg, pylibjpeg-openjpeg and pylibjpeg-rle)"
 

@@ -11,13 +11,22 @@ from typing import Any, BinaryIO, NamedTuple
 from pydicom import Dataset, dcmread, uid
 from pydicom.uid import UID
 
-from data_prep.ct.elements import ASKED, Vector, numbers, text, values
-from data_prep.ct.encoding import Encoding, pixel_encoding
-from data_prep.ct.walk import Kind
+from data_prep.ct.encoding import OVERLAYS, Encoding, pixel_encoding
 from data_prep.run.manifest import PrepError, SkipError
+from es_medical.data.dicom.elements import Vector, numbers, tag_of, text, values
+from es_medical.data.dicom.files import Content, is_directory, is_scout, sop_class
+from es_medical.data.geometry import is_orientation
 
-SCOUTS = {"LOCALIZER", "SCOUT", "TOPOGRAM"}
 HEAD = 2**15  # bytes that hold nearly every header
+ASKED = (
+    *("SOPClassUID", "Modality", "ImageType", "SOPInstanceUID", "SeriesInstanceUID", "StudyInstanceUID", "PatientID"),
+    *("InstanceNumber", "ImagePositionPatient", "ImageOrientationPatient", "PixelSpacing", "SpacingBetweenSlices"),
+    *("SliceThickness", "Rows", "Columns", "BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation"),
+    *("SamplesPerPixel", "PhotometricInterpretation", "NumberOfFrames", "RescaleType", "RescaleSlope", "RescaleIntercept"),
+    *("ModalityLUTSequence", "PixelPaddingValue", "PixelPaddingRangeLimit", "MediaStorageSOPClassUID", "TransferSyntaxUID"),
+)
+TAGS = [*map(tag_of, ASKED), *OVERLAYS]
+MODALITIES = {"CR", "DX", "MR", "PT", "US", "NM", "XA", "RF", "MG", "OT", "SC", "SR", "SEG", "RTSTRUCT", "RTDOSE", "RTPLAN"}
 
 
 class CTFile(NamedTuple):
@@ -58,21 +67,21 @@ class CTFile(NamedTuple):
     notes: tuple[str, ...]
 
 
-def read_ct(path: Path, name: str, kind: Kind) -> CTFile:
+def read_ct(path: Path, name: str, content: Content) -> CTFile:
     """Reads the header of a DICOM file.
 
     Args:
         path: the file.
         name: its path below the source folder.
-        kind: `bare` for a data set without preamble.
+        content: `bare` for a data set without preamble.
 
     Raises:
         SkipError: not an image of a CT slice.
         PrepError: the header cannot be read. Whatever else is wrong stands in `CTFile.problem`.
     """
     with path.open("rb") as file:
-        data, at = _header(file, kind)
-        _check_kind(data, kind)
+        data, at = _header(file, content)
+        _check_image(data, content)
         try:
             encoding, offset = pixel_encoding(data, file, at)
             problem = ""
@@ -80,10 +89,10 @@ def read_ct(path: Path, name: str, kind: Kind) -> CTFile:
             raise
         except PrepError as error:
             encoding, offset, problem = None, -1, str(error)
-    return _described(data, name, kind)._replace(encoding=encoding and _shared(encoding), offset=offset, problem=problem)
+    return _described(data, name, content)._replace(encoding=encoding and _shared(encoding), offset=offset, problem=problem)
 
 
-def _header(file: BinaryIO, kind: Kind) -> tuple[Dataset, int]:
+def _header(file: BinaryIO, content: Content) -> tuple[Dataset, int]:
     """The elements before the pixels that are asked for, and where they end; from the first bytes where these suffice.
 
     Raises:
@@ -93,7 +102,7 @@ def _header(file: BinaryIO, kind: Kind) -> tuple[Dataset, int]:
     for source in (BytesIO(head), file):
         source.seek(0)
         try:
-            data = dcmread(source, stop_before_pixels=True, force=kind == "bare", specific_tags=ASKED)
+            data = dcmread(source, stop_before_pixels=True, force=content == "bare", specific_tags=TAGS)
         except Exception as error:  # pydicom raises whatever the broken bytes lead to, with what stands in them
             if source is file or len(head) < HEAD:
                 raise PrepError(f"the DICOM header cannot be read ({type(error).__name__})") from None
@@ -103,12 +112,12 @@ def _header(file: BinaryIO, kind: Kind) -> tuple[Dataset, int]:
     return data, source.tell()
 
 
-def _check_kind(data: Dataset, kind: Kind) -> None:
+def _check_image(data: Dataset, content: Content) -> None:
     """Refuses whatever is no image of a CT slice, by SOP class, modality and image type."""
-    sop, modality = text(data, "SOPClassUID") or text(data.file_meta, "MediaStorageSOPClassUID"), text(data, "Modality")
+    sop, modality = sop_class(data), text(data, "Modality")
     if not sop and not modality:
-        raise PrepError("the DICOM header says neither SOP class nor modality" if kind == "dicom" else "not a DICOM file")
-    if sop == uid.MediaStorageDirectoryStorage:
+        raise PrepError("the DICOM header says neither SOP class nor modality" if content == "dicom" else "not a DICOM file")
+    if is_directory(data):
         raise SkipError("a DICOMDIR, no image")
     if sop in {uid.EnhancedCTImageStorage, uid.LegacyConvertedEnhancedCTImageStorage}:
         raise SkipError("enhanced multi-frame CT: not read, convert it to one file for each slice")
@@ -117,11 +126,8 @@ def _check_kind(data: Dataset, kind: Kind) -> None:
     if modality not in {"", "CT"} or not (sop or modality):
         known = modality if modality in MODALITIES else "another"
         raise SkipError(f"not a CT image: modality {known}")
-    if SCOUTS & set(values(data, "ImageType")):
+    if is_scout(data):
         raise SkipError("localizer, no slice")
-
-
-MODALITIES = {"CR", "DX", "MR", "PT", "US", "NM", "XA", "RF", "MG", "OT", "SC", "SR", "SEG", "RTSTRUCT", "RTDOSE", "RTPLAN"}
 
 
 def _named(sop: str) -> str:
@@ -129,13 +135,13 @@ def _named(sop: str) -> str:
     return UID(sop).name if sop in uid.UID_dictionary else "a private or unknown SOP class"
 
 
-def _described(data: Dataset, name: str, kind: Kind) -> CTFile:
+def _described(data: Dataset, name: str, content: Content) -> CTFile:
     """The header but for the pixels."""
     spacing = numbers(data, "PixelSpacing", 2)
     spacing = spacing if spacing and min(spacing) > 0 else ()
     between = [abs(value) for key in ("SpacingBetweenSlices", "SliceThickness") for value in numbers(data, key, 1)]
     kinds = values(data, "ImageType")
-    notes = ("read without DICOM preamble",) if kind == "bare" else ()
+    notes = ("read without DICOM preamble",) if content == "bare" else ()
     orientation = numbers(data, "ImageOrientationPatient", 6)
     return CTFile(
         name=name,
@@ -145,7 +151,7 @@ def _described(data: Dataset, name: str, kind: Kind) -> CTFile:
         instance=text(data, "SOPInstanceUID"),
         number=next(iter(numbers(data, "InstanceNumber", 1)), math.nan),
         position=numbers(data, "ImagePositionPatient", 3),
-        orientation=_shared(orientation if _is_orientation(orientation) else ()),
+        orientation=_shared(orientation if orientation and is_orientation(orientation) else ()),
         spacing=_shared(spacing),
         thickness=next((value for value in between if value > 0), math.nan),
         secondary=len(kinds) > 1 and kinds[1] == "SECONDARY",
@@ -154,15 +160,6 @@ def _described(data: Dataset, name: str, kind: Kind) -> CTFile:
         problem="",
         notes=_shared(notes),
     )
-
-
-def _is_orientation(values: Vector) -> bool:
-    """Two perpendicular directions of length 1."""
-    if not values:
-        return False
-    a, b = values[:3], values[3:]
-    products = [sum(x * y for x, y in zip(one, other, strict=True)) for one, other in ((a, a), (b, b), (a, b))]
-    return all(abs(found - wanted) < 1e-3 for found, wanted in zip(products, (1, 1, 0), strict=True))
 
 
 @lru_cache(maxsize=4096)

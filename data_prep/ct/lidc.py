@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from data_prep.ct.archive import Archive, scan
-from data_prep.ct.elements import quiet_pydicom
 from data_prep.ct.options import LIDCOptions
 from data_prep.ct.pixels import read_hounsfield
 from data_prep.ct.series import CTSeries
@@ -22,6 +21,7 @@ from data_prep.run.plan import Inventory, Made, Plan, Preview, Tally, Task
 from data_prep.run.runner import PrepRun, noise_and_truth, run, show_preview
 from data_prep.run.splits import BEYOND, split_subjects
 from es_medical.data import Shapes, SliceHeader
+from es_medical.data.dicom.elements import quiet_pydicom
 
 BLANK, COPIES = "blank slices left out", "copies of other slices left out"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Self
 
 import numpy as np
@@ -45,6 +46,13 @@ def normal_of(orientation: Sequence[float]) -> NDArray[np.float64]:
     return np.asarray(normal / np.linalg.norm(normal))
 
 
+@lru_cache(maxsize=4096)
+def is_orientation(orientation: tuple[float, ...]) -> bool:
+    """Whether six numbers are two perpendicular directions of length 1; slices of a series repeat the question."""
+    axes = np.array(orientation).reshape(2, 3)
+    return np.allclose(axes @ axes.T, np.eye(2), atol=1e-3)
+
+
 @dataclass(frozen=True)
 class Geometry:
     """The plane of one slice, in mm of the patient's left, posterior and superior (LPS) as in DICOM (PS3.3 C.7.6.2).
@@ -82,8 +90,7 @@ class Geometry:
     def _check_orientation(self) -> None:
         if np.isnan(self.orientation).any():
             return
-        axes = np.array(self.orientation).reshape(2, 3)
-        if not np.allclose(axes @ axes.T, np.eye(2), atol=1e-3):
+        if not is_orientation(self.orientation):
             raise ValueError(f"orientation {self.orientation}: expected two perpendicular directions of length 1")
 
     @classmethod

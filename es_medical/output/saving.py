@@ -97,7 +97,7 @@ class SaveReconstructions:
 
     def _dicom_writer(self, source_dicom: str | Path | None, method: str) -> DicomWriter:
         """Everything that can be refused is refused here, before hours of reconstruction."""
-        from es_medical.output.dicom.header import kind_of
+        from es_medical.output.dicom.header import image_kind
         from es_medical.output.dicom.series import Derivation
         from es_medical.output.dicom.source import read_source
         from es_medical.output.dicom.spread import highdicom
@@ -105,10 +105,10 @@ class SaveReconstructions:
 
         highdicom()
         header = self.dataset.header
-        kind = kind_of(header.modality)
+        kind = image_kind(header.modality)
         source = read_source(source_dicom, kind) if source_dicom else None
-        making = Derivation(method, header.acceleration, _views(header), kind)
-        writer = DicomWriter(self.folder / "dicom", making, source)
+        derivation = Derivation(method, header.acceleration, _views(header), kind)
+        writer = DicomWriter(self.folder / "dicom", derivation, source)
         if source is not None:
             columns = read_columns(self.dataset.path, self.dataset.rows)
             chosen = _by_volume(columns)

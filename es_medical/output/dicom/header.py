@@ -1,4 +1,4 @@
-"""Whose images they are: patient, study, frame of reference and scan, of a source slice or of a pseudonym."""
+"""Headers of derived MR and CT slices: patient, study, frame of reference and scan, of a source slice or of a pseudonym."""
 
 from __future__ import annotations
 
@@ -26,8 +26,59 @@ IN_ORDER = (
     "state their positions."
 )
 
+# fmt: off
+# patient and patient study modules, and what says whether they were de-identified
+PATIENT = (
+    "PatientName", "PatientID", "IssuerOfPatientID", "PatientBirthDate", "PatientSex", "OtherPatientIDsSequence",
+    "PatientAge", "PatientSize", "PatientWeight", "PatientIdentityRemoved", "DeidentificationMethod",
+    "DeidentificationMethodCodeSequence", "LongitudinalTemporalInformationModified",
+)
+# general study module
+STUDY = (
+    "StudyInstanceUID", "StudyDate", "StudyTime", "ReferringPhysicianName", "StudyID", "AccessionNumber",
+    "StudyDescription", "IssuerOfAccessionNumberSequence", "ProcedureCodeSequence",
+)
+# frame of reference, and what places the body
+PLACE = (
+    "FrameOfReferenceUID", "PositionReferenceIndicator", "PatientPosition", "BodyPartExamined", "Laterality",
+    "ImageLaterality",
+)
+# MR image module: how the echoes were made
+MR_SCAN = (
+    "ScanningSequence", "SequenceVariant", "ScanOptions", "MRAcquisitionType", "SequenceName", "RepetitionTime", "EchoTime",
+    "EchoTrainLength", "InversionTime", "MagneticFieldStrength", "ImagingFrequency", "ImagedNucleus", "FlipAngle",
+    "NumberOfAverages", "EchoNumbers", "ProtocolName", "ContrastBolusAgent", "SliceThickness",
+)
+# CT image module: what decides the Hounsfield units, not what made the pixels of the source (kernel, dose, beam geometry);
+# lossy compression too: where the sinogram was simulated from these pixels, its loss is ours
+CT_SCAN = (
+    "ScanOptions", "KVP", "FilterType", "DataCollectionDiameter", "GantryDetectorTilt", "TableHeight", "ProtocolName",
+    "ContrastBolusAgent", "ContrastBolusRoute", "SliceThickness", "LossyImageCompression", "LossyImageCompressionRatio",
+    "LossyImageCompressionMethod",
+)
+# type 2: present, empty where unknown
+TYPE_2 = (
+    "PatientName", "PatientID", "PatientBirthDate", "PatientSex", "StudyDate", "StudyTime", "ReferringPhysicianName",
+    "StudyID", "AccessionNumber", "PositionReferenceIndicator", "PatientPosition", "SliceThickness", "AcquisitionNumber",
+    "Laterality",
+)
+MR_TYPE_2 = (*TYPE_2, "ScanOptions", "MRAcquisitionType", "RepetitionTime", "EchoTime", "EchoTrainLength")
+CT_TYPE_2 = (*TYPE_2, "KVP")
+# body parts that have no side (PS3.16 annex L), for which Laterality must be absent
+UNPAIRED = frozenset({
+    "ABDOMEN", "ABDOMENPELVIS", "AORTA", "BACK", "BLADDER", "BRAIN", "CHEST", "CHESTABDOMEN", "CHESTABDPELVIS",
+    "CIRCLEOFWILLIS", "COCCYX", "COLON", "CSPINE", "CTSPINE", "DUODENUM", "ESOPHAGUS", "FACE", "GALLBLADDER", "HEAD",
+    "HEADNECK", "HEART", "ILEUM", "JAW", "JEJUNUM", "LARYNX", "LIVER", "LSPINE", "LSSPINE", "MAXILLA", "MEDIASTINUM",
+    "MOUTH", "NECK", "NECKCHEST", "NECKCHESTABDOMEN", "NECKCHESTABDPELV", "NOSE", "PANCREAS", "PELVIS", "PENIS", "PHARYNX",
+    "PROSTATE", "RECTUM", "SCALP", "SKULL", "SPINE", "SPLEEN", "SSPINE", "STERNUM", "STOMACH", "THYMUS", "THYROID",
+    "TLSPINE", "TONGUE", "TRACHEA", "TSPINE", "URETHRA", "UTERUS", "VAGINA", "VULVA", "WHOLEBODY",
+})
+# fmt: on
+# scan options that ask for a trigger time
+GATING = frozenset({"CG", "PPG"})
 
-def study_header(subject: str, study_uid: str, kind: Kind) -> Dataset:
+
+def study_header(subject: str, study_uid: str, kind: ImageKind) -> Dataset:
     """Header of a subject known by a pseudonym alone, in a frame of reference of its own.
 
     Args:
@@ -43,8 +94,8 @@ def study_header(subject: str, study_uid: str, kind: Kind) -> Dataset:
     return header
 
 
-def source_header(source: Dataset, kind: Kind) -> Dataset:
-    """Header with what `dicom_tags` lists of a source slice, and nothing else of it: no private element, no staff.
+def source_header(source: Dataset, kind: ImageKind) -> Dataset:
+    """Header with what the tables above list of a source slice, and nothing else of it: no private element, no staff.
 
     Its text is UTF-8, whatever the source's is: highdicom refuses some character sets that scanners write.
     """
@@ -65,7 +116,7 @@ def source_header(source: Dataset, kind: Kind) -> Dataset:
     return header
 
 
-def _empty(kind: Kind) -> Dataset:
+def _empty(kind: ImageKind) -> Dataset:
     """What type 1 and 2 ask for, where nothing is known."""
     header = Dataset()
     for name in kind.type_2:
@@ -94,120 +145,8 @@ def _element(source: Dataset, name: str) -> DataElement | None:
     return element
 
 
-# patient and patient study modules, and what says whether they were de-identified
-PATIENT = (
-    "PatientName",
-    "PatientID",
-    "IssuerOfPatientID",
-    "PatientBirthDate",
-    "PatientSex",
-    "OtherPatientIDsSequence",
-    "PatientAge",
-    "PatientSize",
-    "PatientWeight",
-    "PatientIdentityRemoved",
-    "DeidentificationMethod",
-    "DeidentificationMethodCodeSequence",
-    "LongitudinalTemporalInformationModified",
-)
-# general study module
-STUDY = (
-    "StudyInstanceUID",
-    "StudyDate",
-    "StudyTime",
-    "ReferringPhysicianName",
-    "StudyID",
-    "AccessionNumber",
-    "StudyDescription",
-    "IssuerOfAccessionNumberSequence",
-    "ProcedureCodeSequence",
-)
-# frame of reference, and what places the body
-PLACE = (
-    "FrameOfReferenceUID",
-    "PositionReferenceIndicator",
-    "PatientPosition",
-    "BodyPartExamined",
-    "Laterality",
-    "ImageLaterality",
-)
-# MR image module: how the echoes were made
-MR_SCAN = (
-    "ScanningSequence",
-    "SequenceVariant",
-    "ScanOptions",
-    "MRAcquisitionType",
-    "SequenceName",
-    "RepetitionTime",
-    "EchoTime",
-    "EchoTrainLength",
-    "InversionTime",
-    "MagneticFieldStrength",
-    "ImagingFrequency",
-    "ImagedNucleus",
-    "FlipAngle",
-    "NumberOfAverages",
-    "EchoNumbers",
-    "ProtocolName",
-    "ContrastBolusAgent",
-    "SliceThickness",
-)
-# CT image module: what decides the Hounsfield units; not what made the pixels of the source (kernel, dose, beam geometry)
-CT_SCAN = (
-    "ScanOptions",
-    "KVP",
-    "FilterType",
-    "DataCollectionDiameter",
-    "GantryDetectorTilt",
-    "TableHeight",
-    "ProtocolName",
-    "ContrastBolusAgent",
-    "ContrastBolusRoute",
-    "SliceThickness",
-    "LossyImageCompression",  # where the sinogram was simulated from these pixels, its loss is ours
-    "LossyImageCompressionRatio",
-    "LossyImageCompressionMethod",
-)
-# type 2: present, empty where unknown
-TYPE_2 = (
-    "PatientName",
-    "PatientID",
-    "PatientBirthDate",
-    "PatientSex",
-    "StudyDate",
-    "StudyTime",
-    "ReferringPhysicianName",
-    "StudyID",
-    "AccessionNumber",
-    "PositionReferenceIndicator",
-    "PatientPosition",
-    "SliceThickness",
-    "AcquisitionNumber",
-    "Laterality",
-)
-MR_TYPE_2 = (*TYPE_2, "ScanOptions", "MRAcquisitionType", "RepetitionTime", "EchoTime", "EchoTrainLength")
-CT_TYPE_2 = (*TYPE_2, "KVP")
-# body parts that have no side (PS3.16 annex L), where Laterality must not stand
-# fmt: off
-UNPAIRED = frozenset(
-    {
-        "ABDOMEN", "ABDOMENPELVIS", "AORTA", "BACK", "BLADDER", "BRAIN", "CHEST", "CHESTABDOMEN", "CHESTABDPELVIS",
-        "CIRCLEOFWILLIS", "COCCYX", "COLON", "CSPINE", "CTSPINE", "DUODENUM", "ESOPHAGUS", "FACE", "GALLBLADDER", "HEAD",
-        "HEADNECK", "HEART", "ILEUM", "JAW", "JEJUNUM", "LARYNX", "LIVER", "LSPINE", "LSSPINE", "MAXILLA", "MEDIASTINUM",
-        "MOUTH", "NECK", "NECKCHEST", "NECKCHESTABDOMEN", "NECKCHESTABDPELV", "NOSE", "PANCREAS", "PELVIS", "PENIS",
-        "PHARYNX", "PROSTATE", "RECTUM", "SCALP", "SKULL", "SPINE", "SPLEEN", "SSPINE", "STERNUM", "STOMACH", "THYMUS",
-        "THYROID", "TLSPINE", "TONGUE", "TRACHEA", "TSPINE", "URETHRA", "UTERUS", "VAGINA", "VULVA", "WHOLEBODY",
-    }
-)
-# fmt: on
-# scan options that ask for a trigger time
-GATING = frozenset({"CG", "PPG"})
-# values of ImageType of an image that plans a CT scan
-SCOUTS = frozenset({"LOCALIZER", "SCOUT", "TOPOGRAM"})
-
-
 @dataclass(frozen=True)
-class Kind:
+class ImageKind:
     """One classic image class (PS3.3 A.3 for CT, A.4 for MR).
 
     Attributes:
@@ -223,7 +162,7 @@ class Kind:
         type_2: attributes that are present, empty where unknown.
         complete: puts right what is due under a condition, in the header of a derived slice, given its source.
         type_1: attributes that hold a value, and the one where nothing is known.
-        scouts: values of ImageType whose images are no slices of the series that they come with.
+        scouts: whether images that plan a scan come with its slices, and are no slices.
     """
 
     modality: str
@@ -238,7 +177,7 @@ class Kind:
     type_2: tuple[str, ...]
     complete: Callable[[Dataset, Dataset], None]
     type_1: Mapping[str, str] = field(default_factory=dict)
-    scouts: frozenset[str] = frozenset()
+    scouts: bool = False
 
 
 def _echoes(header: Dataset, source: Dataset) -> None:
@@ -259,7 +198,7 @@ def _words(value: object) -> set[str]:
     return {value} if isinstance(value, str) else {str(one) for one in (value or ())}  # type: ignore[attr-defined]
 
 
-MR = Kind(
+MR = ImageKind(
     modality="MR",
     sop_class=MRImageStorage,
     image_type="OTHER",
@@ -273,7 +212,7 @@ MR = Kind(
     complete=_echoes,
     type_1={"ScanningSequence": "RM", "SequenceVariant": "NONE"},
 )
-CT = Kind(
+CT = ImageKind(
     modality="CT",
     sop_class=CTImageStorage,
     image_type="AXIAL",
@@ -285,11 +224,11 @@ CT = Kind(
     scan=CT_SCAN,
     type_2=CT_TYPE_2,
     complete=_contrast,
-    scouts=SCOUTS,
+    scouts=True,
 )
 
 
-def kind_of(modality: str) -> Kind:
+def image_kind(modality: str) -> ImageKind:
     """The kind of a slice file's modality.
 
     Raises:

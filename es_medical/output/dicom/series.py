@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 from pydicom import Dataset
 from pydicom.dataset import FileMetaDataset
+from pydicom.pixels import set_pixel_data
 from pydicom.uid import UID, ExplicitVRLittleEndian, generate_uid
 
 from es_medical import __version__
 from es_medical.data.geometry import Geometry
-from es_medical.output.dicom.header import MR, Kind
+from es_medical.output.dicom.header import MR, ImageKind
 from es_medical.output.dicom.pixels import Scaling, decimal_string, to_stored
 
 Floats = npt.NDArray[np.float32]
@@ -38,7 +39,7 @@ class Derivation:
     method: str = "network"
     acceleration: float = float("nan")
     views: int = 0
-    kind: Kind = MR
+    kind: ImageKind = MR
 
     @property
     def label(self) -> str:
@@ -63,7 +64,7 @@ def derived_series(
     planes: Sequence[Geometry],
     headers: Sequence[Dataset],
     sources: Sequence[Dataset] | None,
-    making: Derivation,
+    derivation: Derivation,
 ) -> list[Dataset]:
     """The data sets of a new derived series, numbered in the order given.
 
@@ -72,15 +73,15 @@ def derived_series(
         planes: plane of each slice, ascending along the normal.
         headers: of each slice, from `dicom_header`.
         sources: the source slice of each, or None.
-        making: what the headers tell of the method.
+        derivation: how the images were made.
     """
-    used, series_uid = making.kind.scaling(values), generate_uid()
+    used, series_uid = derivation.kind.scaling(values), generate_uid()
     images = []
     for i, header in enumerate(headers):
         image = copy.deepcopy(header)
-        _describe(image, making, series_uid, i + 1)
+        _describe(image, derivation, series_uid, i + 1)
         _place(image, planes[i])
-        _pixels(image, values[i], used, making.kind.rescale_type)
+        _pixels(image, values[i], used, derivation.kind.rescale_type)
         if sources is not None:
             image.SourceImageSequence = [_reference(sources[i])]
             image.SeriesNumber = 1000 + int(sources[i].get("SeriesNumber") or 0)
@@ -88,15 +89,15 @@ def derived_series(
     return images
 
 
-def _describe(image: Dataset, making: Derivation, series_uid: str, number: int) -> None:
-    image.SOPClassUID, image.SOPInstanceUID = making.kind.sop_class, generate_uid()
+def _describe(image: Dataset, derivation: Derivation, series_uid: str, number: int) -> None:
+    image.SOPClassUID, image.SOPInstanceUID = derivation.kind.sop_class, generate_uid()
     image.SeriesInstanceUID, image.SeriesNumber, image.InstanceNumber = series_uid, 1, number
-    image.Modality = making.kind.modality
-    image.ImageType = ["DERIVED", "SECONDARY", making.kind.image_type]
-    image.SeriesDescription, image.DerivationDescription = making.label, making.description
+    image.Modality = derivation.kind.modality
+    image.ImageType = ["DERIVED", "SECONDARY", derivation.kind.image_type]
+    image.SeriesDescription, image.DerivationDescription = derivation.label, derivation.description
     image.Manufacturer, image.ManufacturerModelName, image.SoftwareVersions = MAKER, MODEL, __version__
     image.BurnedInAnnotation = "NO"
-    image.file_meta = file_meta(making.kind.sop_class, image.SOPInstanceUID)
+    image.file_meta = file_meta(derivation.kind.sop_class, image.SOPInstanceUID)
 
 
 def _place(image: Dataset, plane: Geometry) -> None:
@@ -111,16 +112,13 @@ def _place(image: Dataset, plane: Geometry) -> None:
 
 
 def _pixels(image: Dataset, values: Floats, used: Scaling, rescale_type: str) -> None:
-    image.Rows, image.Columns = values.shape
-    image.SamplesPerPixel, image.PhotometricInterpretation = 1, "MONOCHROME2"
-    image.BitsAllocated, image.BitsStored, image.HighBit, image.PixelRepresentation = 16, 16, 15, int(used.signed)
+    set_pixel_data(image, to_stored(values, used), "MONOCHROME2", 16, generate_instance_uid=False)
     image.RescaleSlope, image.RescaleIntercept, image.RescaleType = used.slope, used.intercept, rescale_type
     centers, widths, names = zip(*used.windows, strict=True)
     image.WindowCenter, image.WindowWidth = list(centers), list(widths)
     if any(names):
         image.WindowCenterWidthExplanation = list(names)
     image.VOILUTFunction = "LINEAR_EXACT"  # the plain LINEAR wants a width of 1 or more, whatever the units
-    image.PixelData = to_stored(values, used).tobytes()
 
 
 def _reference(source: Dataset) -> Dataset:

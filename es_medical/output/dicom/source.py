@@ -9,12 +9,11 @@ from pathlib import Path
 
 import numpy as np
 from pydicom import Dataset, dcmread
-from pydicom.errors import InvalidDicomError
-from pydicom.uid import MediaStorageDirectoryStorage
 
+from es_medical.data.dicom.files import content_of, is_directory, is_scout, sop_class
 from es_medical.data.geometry import NAN, Geometry, Size, square_field
 from es_medical.data.stack import PARALLEL, SAME_PLACE, along_normal, usual_step
-from es_medical.output.dicom.header import MR, Kind
+from es_medical.output.dicom.header import MR, ImageKind
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +120,7 @@ def _nearest(plane: Geometry, planes: Sequence[Geometry], size: Size) -> int:
     return best
 
 
-def read_source(path: str | Path, kind: Kind = MR) -> SourceSeries:
+def read_source(path: str | Path, kind: ImageKind = MR) -> SourceSeries:
     """Reads one classic series without its pixels.
 
     Args:
@@ -150,24 +149,20 @@ def read_source(path: str | Path, kind: Kind = MR) -> SourceSeries:
 
 def _read(path: Path, name: str) -> Dataset | None:
     """The data set of a DICOM file without pixels; None for any other file and for a DICOMDIR."""
-    with path.open("rb") as file:
-        bare = file.read(2) == b"\x08\x00"  # a data set without preamble, as some archives export it
-    try:
-        data = dcmread(path, stop_before_pixels=True, force=bare)
-    except (InvalidDicomError, EOFError):
+    content = content_of(path)
+    if content not in {"dicom", "bare"}:
         return None
+    try:
+        data = dcmread(path, stop_before_pixels=True, force=content == "bare")
     except Exception as error:  # pydicom raises whatever the broken bytes lead to
         raise ValueError(f"source DICOM {name} cannot be read ({type(error).__name__}: {error})") from error
-    kind = data.get("SOPClassUID", data.file_meta.get("MediaStorageSOPClassUID"))
-    return None if kind == MediaStorageDirectoryStorage or (bare and kind is None) else data
+    return None if is_directory(data) or (content == "bare" and not sop_class(data)) else data
 
 
-def _without_scouts(found: dict[str, Dataset], kind: Kind) -> dict[str, Dataset]:
-    scouts = [
-        name
-        for name, data in found.items()
-        if data.get("SOPClassUID") == kind.sop_class and kind.scouts.intersection(data.get("ImageType") or ())
-    ]
+def _without_scouts(found: dict[str, Dataset], kind: ImageKind) -> dict[str, Dataset]:
+    if not kind.scouts:
+        return found
+    scouts = [name for name, data in found.items() if data.get("SOPClassUID") == kind.sop_class and is_scout(data)]
     if len(scouts) == len(found):
         raise ValueError(f"the source DICOM holds localizers only: {_few(scouts)}: expected one classic {kind.modality} series")
     if scouts:
@@ -175,7 +170,7 @@ def _without_scouts(found: dict[str, Dataset], kind: Kind) -> dict[str, Dataset]
     return {name: data for name, data in found.items() if name not in scouts}
 
 
-def _check_kind(found: dict[str, Dataset], kind: Kind) -> None:
+def _check_kind(found: dict[str, Dataset], kind: ImageKind) -> None:
     other = {name: data.get("SOPClassUID") for name, data in found.items() if data.get("SOPClassUID") != kind.sop_class}
     if other:
         kinds = sorted({getattr(uid, "name", "unknown") or "unknown" for uid in other.values()})

@@ -13,7 +13,7 @@ from pydicom import Dataset
 from pydicom.uid import generate_uid
 
 from es_medical import __version__
-from es_medical.output.dicom.header import Kind
+from es_medical.output.dicom.header import ImageKind
 from es_medical.output.dicom.pixels import decimal_string
 from es_medical.output.dicom.series import MAKER, MODEL, Derivation
 
@@ -33,13 +33,13 @@ def highdicom() -> Any:  # noqa: ANN401 - a module
     return highdicom
 
 
-def spread_map(values: npt.NDArray[np.float32], images: Sequence[Dataset], making: Derivation) -> Dataset:
+def spread_map(values: npt.NDArray[np.float32], images: Sequence[Dataset], derivation: Derivation) -> Dataset:
     """A parametric map of the standard deviation of the reconstruction at each pixel.
 
     Args:
         values: in raw units (slices, H, W), finite.
         images: the data sets of the derived series, in the same order: patient, study and geometry are theirs.
-        making: what the headers tell of the method.
+        derivation: how the images were made.
 
     Raises:
         ImportError: highdicom is not installed.
@@ -65,12 +65,12 @@ def spread_map(values: npt.NDArray[np.float32], images: Sequence[Dataset], makin
             software_versions=__version__,
             device_serial_number="0",  # type 1; software has none
             contains_recognizable_visual_features=True,  # type 1; the careful answer
-            real_world_value_mappings=[_mapping(library, low, high, making.kind)],
+            real_world_value_mappings=[_mapping(library, low, high, derivation.kind)],
             voi_lut_transformations=[window],
             content_label="SPREAD",
             content_description="Standard deviation of the reconstruction, research only",
             derived_pixel_contrast="STD_DEVIATION",
-            series_description=f"{making.label} spread",
+            series_description=f"{derivation.label} spread",
         )
     spread.SharedFunctionalGroupsSequence[0].PixelMeasuresSequence = _measures(library, images[0])
     for name in ("BodyPartExamined", "Laterality", "ImageLaterality", "ImageComments", "DeidentificationMethodCodeSequence"):
@@ -79,7 +79,7 @@ def spread_map(values: npt.NDArray[np.float32], images: Sequence[Dataset], makin
     return spread
 
 
-def _mapping(library: Any, low: float, high: float, kind: Kind) -> Any:  # noqa: ANN401
+def _mapping(library: Any, low: float, high: float, kind: ImageKind) -> Any:  # noqa: ANN401
     from pydicom.sr.codedict import codes
 
     return library.pm.RealWorldValueMapping(

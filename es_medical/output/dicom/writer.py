@@ -26,12 +26,12 @@ class DicomWriter:
 
     Args:
         folder: for the volumes.
-        making: what the headers tell of the method.
+        derivation: how the images were made.
         source: the series that the (one) volume was measured for.
     """
 
-    def __init__(self, folder: str | Path, making: Derivation, source: SourceSeries | None = None) -> None:
-        self.folder, self.making, self.source = Path(folder), making, source
+    def __init__(self, folder: str | Path, derivation: Derivation, source: SourceSeries | None = None) -> None:
+        self.folder, self.derivation, self.source = Path(folder), derivation, source
         self._studies: dict[str, str] = {}
 
     def placed(self, volume: Volume) -> Volume:
@@ -60,8 +60,8 @@ class DicomWriter:
         chosen = [sources[i] for i in rows] if sources else None
         headers = self._headers(volume, chosen, len(rows))
         values = {name: image[rows] for name, image in volume.images.items()}
-        images = derived_series(values["reconstruction"], [planes[i] for i in rows], headers, chosen, self.making)
-        spread = spread_map(values["spread"], images, self.making)
+        images = derived_series(values["reconstruction"], [planes[i] for i in rows], headers, chosen, self.derivation)
+        spread = spread_map(values["spread"], images, self.derivation)
         self.folder.joinpath(volume.name).mkdir(parents=True, exist_ok=True)
         for name, series in (("reconstruction", images), ("spread", [spread])):
             with whole_folder_or_not(self.folder / volume.name / name) as temporary:
@@ -70,13 +70,13 @@ class DicomWriter:
 
     def _headers(self, volume: Volume, sources: Sequence[Dataset] | None, n: int) -> list[Dataset]:
         if sources is not None:
-            headers = [source_header(source, self.making.kind) for source in sources]
+            headers = [source_header(source, self.derivation.kind) for source in sources]
             if not all(plane.known for plane in volume.geometries):
                 for header in headers:
                     header.ImageComments = IN_ORDER
             return headers
         study = self._studies.setdefault(volume.subject, generate_uid())
-        return [study_header(volume.subject, study, self.making.kind)] * n
+        return [study_header(volume.subject, study, self.derivation.kind)] * n
 
 
 def _present(volume: Volume) -> list[int]:

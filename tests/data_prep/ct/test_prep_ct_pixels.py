@@ -5,16 +5,16 @@ from pydicom import Dataset, dcmread
 from pydicom.pixels import apply_modality_lut
 from pydicom.uid import ExplicitVRBigEndian, JPEG2000Lossless, JPEGLosslessSV1, JPEGLSLossless, RLELossless
 
-from data_prep.ct.elements import quiet_pydicom
 from data_prep.ct.header import read_ct
 from data_prep.ct.pixels import read_hounsfield
-from data_prep.ct.walk import kind_of
 from data_prep.run.manifest import PrepError, SkipError
+from es_medical.data.dicom.elements import quiet_pydicom
+from es_medical.data.dicom.files import content_of
 
 
 def read(path, intercept=None):
     with quiet_pydicom():
-        file = read_ct(path, path.name, kind_of(path))
+        file = read_ct(path, path.name, content_of(path))
         return read_hounsfield(path, file, intercept)
 
 
@@ -203,7 +203,7 @@ def test_data_set_without_preamble_is_read(tmp_path):
 def test_random_bytes_are_no_dicom(tmp_path, size):
     path = tmp_path / "a.dcm"
     path.write_bytes(np.random.default_rng(0).bytes(size))
-    assert kind_of(path) == "other"
+    assert content_of(path) == "other"
 
 
 def test_header_larger_than_the_first_read(hounsfield):

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 from ct_archives import AXIAL, ct, disc, write, write_series
 
-from data_prep.ct.elements import quiet_pydicom
 from data_prep.ct.header import read_ct
 from data_prep.ct.series import by_series, make_series, step_of
 from data_prep.run.manifest import PrepError
+from es_medical.data.dicom.elements import quiet_pydicom
 from es_medical.data.stack import gaps
 
 CORONAL = (1, 0, 0, 0, 0, -1)

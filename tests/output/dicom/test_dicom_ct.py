@@ -8,7 +8,7 @@ import pytest
 from dicom_parts import OBLIQUE, random_volume, scanned, source_plane, validator_errors, write_slice, write_source
 
 from es_medical.data.geometry import Geometry
-from es_medical.output.dicom.header import CT, MR, kind_of
+from es_medical.output.dicom.header import CT, MR, image_kind
 from es_medical.output.dicom.pixels import HU_WINDOWS, hounsfield_scaling, to_stored
 from es_medical.output.dicom.series import Derivation
 from es_medical.output.dicom.source import read_source
@@ -112,7 +112,7 @@ def test_a_series_of_the_other_modality_is_refused_by_name(tmp_path, wanted, oth
 
 def test_an_unknown_modality_is_refused_with_the_known_ones():
     with pytest.raises(ValueError, match="'PT' has no DICOM output: expected one of MR, CT"):
-        kind_of("PT")
+        image_kind("PT")
 
 
 @pytest.mark.parametrize("changes", [{}, {"SeriesInstanceUID": "9.9"}, {"ImagePositionPatient": None, "PixelSpacing": None}])

@@ -1,4 +1,4 @@
-"""Elements of a DICOM header, read without a word of what stands in them when they are invalid."""
+"""Elements of a DICOM header; an invalid one counts as absent, and its text is never shown."""
 
 from __future__ import annotations
 
@@ -7,28 +7,20 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 from pydicom import Dataset, config
-from pydicom.tag import BaseTag, Tag
+from pydicom.tag import Tag
 
 Vector = tuple[float, ...]
 
-OVERLAYS = tuple(Tag(0x60000102 + (i << 17)) for i in range(16))  # OverlayBitPosition
-KEYWORDS = (
-    *("SOPClassUID", "Modality", "ImageType", "SOPInstanceUID", "SeriesInstanceUID", "StudyInstanceUID", "PatientID"),
-    *("InstanceNumber", "ImagePositionPatient", "ImageOrientationPatient", "PixelSpacing", "SpacingBetweenSlices"),
-    *("SliceThickness", "Rows", "Columns", "BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation"),
-    *("SamplesPerPixel", "PhotometricInterpretation", "NumberOfFrames", "RescaleType", "RescaleSlope", "RescaleIntercept"),
-    *("ModalityLUTSequence", "PixelPaddingValue", "PixelPaddingRangeLimit", "MediaStorageSOPClassUID", "TransferSyntaxUID"),
-)
-TAGS = {key: Tag(key) for key in KEYWORDS}  # by tag the look-up of an absent element is fast
-ASKED: list[BaseTag] = [*TAGS.values(), *OVERLAYS]
+tag_of = lru_cache(Tag)  # the look-up of an element by its tag is fast, by its keyword it is not
 
 
 @contextmanager
 def quiet_pydicom() -> Iterator[None]:
-    """Invalid values in elements that nobody asks for are no matter, and no warning shows what stands inside a file."""
+    """Ignore invalid values in elements that are not asked for, and keep the content of a file out of warnings and logs."""
     settings, log = config.settings, logging.getLogger("pydicom")
     mode, disabled = settings.reading_validation_mode, log.disabled
     with warnings.catch_warnings():
@@ -42,10 +34,10 @@ def quiet_pydicom() -> Iterator[None]:
 
 def raw(data: Dataset, key: str) -> Any:  # noqa: ANN401
     """The value of an element, None where it is absent or invalid."""
-    tag = TAGS[key]
+    tag = tag_of(key)
     try:
         return data[tag].value if tag in data else None
-    except Exception:  # an invalid value counts as absent, and its text is not ours to show
+    except Exception:  # pydicom raises whatever the broken bytes lead to
         return None
 
 
@@ -78,7 +70,8 @@ def number(data: Dataset, key: str) -> float:
     Raises:
         ValueError: it is there and no number.
     """
-    if text(data, key) == "" and not (TAGS[key] in data and data.get_item(TAGS[key]).value):
+    tag = tag_of(key)
+    if text(data, key) == "" and not (tag in data and data.get_item(tag).value):
         return math.nan
     for value in numbers(data, key, 1):
         return value

@@ -1,22 +1,24 @@
-"""Which files of an archive are looked at: all of them, since DICOM files often have no suffix, and what each is by content."""
+"""Which files are DICOM, whatever they are called, and what their headers say they hold."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Literal
 
-from data_prep.run.folders import Source
-from data_prep.run.manifest import Outcome
+from pydicom import Dataset
+from pydicom.uid import MediaStorageDirectoryStorage
 
-Kind = Literal["dicom", "bare", "archive", "other"]
+from es_medical.data.dicom.elements import text, values
+
+Content = Literal["dicom", "bare", "archive", "other"]
 
 PREAMBLE = 128  # bytes before the letters DICM
-DICOM_SUFFIXES = {".dcm", ".dicom", ".ima"}
 PACKED = (b"PK\x03\x04", b"\x1f\x8b", b"7z\xbc\xaf", b"Rar!", b"BZh")
 BARE = {b"\x08\x00", b"\x02\x00", b"\x00\x08", b"\x00\x02"}  # groups 0008 and 0002, little and big endian
+SCOUTS = frozenset({"LOCALIZER", "SCOUT", "TOPOGRAM"})  # in ImageType, of an image that plans a CT scan
 
 
-def kind_of(path: Path) -> Kind:
+def content_of(path: Path) -> Content:
     """What a file is by its first bytes: DICOM, a DICOM data set without preamble, a packed archive, or something else.
 
     Raises:
@@ -40,10 +42,16 @@ def _is_element(head: bytes, size: int) -> bool:
     return int.from_bytes(head[4:8], "big" if head[0] == 0 else "little") < size
 
 
-def not_dicom(source: Source, kind: Kind) -> Outcome:
-    """What becomes of a file that is no DICOM: an error only where its name says that it should be."""
-    if kind == "archive":
-        return Outcome(source.name, "skipped", "a packed file: unpack it where it holds DICOM")
-    if source.path.suffix.lower() in DICOM_SUFFIXES:
-        return Outcome(source.name, "failed", "not a DICOM file, in spite of its suffix")
-    return Outcome(source.name, "skipped", "not a DICOM file")
+def sop_class(data: Dataset) -> str:
+    """UID of the kind of object, of the data set or else of the file meta information; "" where neither says it."""
+    return text(data, "SOPClassUID") or text(data.file_meta, "MediaStorageSOPClassUID")
+
+
+def is_directory(data: Dataset) -> bool:
+    """Whether it is a DICOMDIR, no image."""
+    return sop_class(data) == MediaStorageDirectoryStorage
+
+
+def is_scout(data: Dataset) -> bool:
+    """Whether it is an image that plans a CT scan, no slice of it."""
+    return not SCOUTS.isdisjoint(values(data, "ImageType"))
