@@ -5,6 +5,7 @@ import sys
 import pytest
 import torch
 
+from es_medical.benchmark import imports
 from es_medical.benchmark.__main__ import _parser, main
 from es_medical.benchmark.imports import benchmark_import
 from es_medical.benchmark.settings import PAPER_WIDTHS, Setting, chosen_settings
@@ -110,6 +111,8 @@ def test_import_benchmark_compares_with_torch_and_deepinv(monkeypatch):
     result = benchmark_import(repeats=2)
     assert set(result.seconds) == {"python", "torch, deepinv", "es_medical"}
     assert set(result.ratios) == {"es_medical"}
+    rows = [line.split()[:2] for line in imports.table(result).splitlines()]
+    assert rows == [["import", name.split()[0]] for name in result.seconds]
 
 
 def test_benchmark_needs_neither_monai_nor_mlflow():

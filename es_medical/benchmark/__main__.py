@@ -4,6 +4,7 @@ import argparse
 import json
 import platform
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,64 +14,65 @@ NEEDS = (
     "Needs torch and deepinv with the wheels that deepinv needs, and jaxtyping with its only dependency wadler-lindig "
     "(small, pure Python); neither MONAI nor MLflow, and no installation: run it in the source tree. prep needs data_prep."
 )
+MODULES = {"import": "imports"}  # of a command, where it is not called after it
+SEVERAL = ("step", "shift")  # commands that time several settings
+FLAG = argparse.BooleanOptionalAction
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Parse the command line, time, print a table and write JSON where asked."""
+    """Parse the command line, time, print a table for each result and write JSON where asked."""
     options = _parser().parse_args(arguments)
     if options.threads:
         torch.set_num_threads(options.threads)
     machine = _machine(torch.device(getattr(options, "device", "cpu")))
     print(", ".join(f"{key} {value}" for key, value in machine.items()), flush=True)
-    report = options.run(options)
+    module = import_module(f"es_medical.benchmark.{MODULES.get(options.command, options.command)}")
+    results = []
+    for result in module.run(options):
+        print(module.table(result), flush=True)
+        results.append(_named(result))
     if options.json:
-        options.json.write_text(json.dumps({"machine": machine, **report}, indent=2) + "\n")
+        report = {"machine": machine, options.command: results if options.command in SEVERAL else results[0]}
+        options.json.write_text(json.dumps(report, indent=2) + "\n")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m es_medical.benchmark", description=__doc__, epilog=NEEDS)
-    commands = parser.add_subparsers(required=True)
+    commands = parser.add_subparsers(required=True, dest="command")
     step = commands.add_parser("step", help="one training step next to its denoiser alone and to deepinv's loss", epilog=NEEDS)
-    step.set_defaults(run=_step)
-    flag = argparse.BooleanOptionalAction
-    step.add_argument("--device", default="cpu", help="cpu (default) or cuda")
     step.add_argument("--size", type=int, help="side of the images: times this one setting in place of the default ones")
     step.add_argument("--batch", type=int, default=2, help="images in a batch, with --size (default 2)")
     step.add_argument("--widths", type=_widths, default=(64, 128, 256, 512), help="feature maps at each scale, with --size")
     step.add_argument("--coils", type=int, default=0, help="receive coils (default: the single-coil operator)")
     step.add_argument("--iterations", type=int, default=3, help="unrolled steps K (default 3)")
     step.add_argument("--repeats", type=int, help="timed rounds (default 20; at 256 x 256 and more on the CPU 3)")
-    step.add_argument("--amp", action=flag, help="bfloat16 in the denoiser (default: on CUDA)")
-    step.add_argument("--channels-last", action=flag, help="channels-last memory format (default: on CUDA)")
-    step.add_argument("--compile", action=flag, help="torch.compile the denoiser (default: no on the CPU, both on CUDA)")
-    step.add_argument("--deepinv", action=flag, help="time deepinv's loss too (default: below 256 x 256, and with --size)")
+    step.add_argument("--amp", action=FLAG, help="bfloat16 in the denoiser (default: on CUDA)")
+    step.add_argument("--channels-last", action=FLAG, help="channels-last memory format (default: on CUDA)")
+    step.add_argument("--compile", action=FLAG, help="torch.compile the denoiser (default: no on the CPU, both on CUDA)")
+    step.add_argument("--deepinv", action=FLAG, help="time deepinv's loss too (default: below 256 x 256, and with --size)")
     imports = commands.add_parser("import", help="`import es_medical` next to `import torch, deepinv`", epilog=NEEDS)
-    imports.set_defaults(run=_import)
     imports.add_argument("--repeats", type=int, default=5, help="timed rounds (default 5)")
     prep = commands.add_parser("prep", help="data_prep fastmri --measurements real next to reading and one FFT a slice")
-    prep.set_defaults(run=_prep)
     prep.add_argument("--slices", type=int, default=36, help="slices of each volume (default 36)")
     prep.add_argument("--volumes", type=int, default=2, help="volumes (default 2)")
     prep.add_argument("--repeats", type=int, default=5, help="timed rounds (default 5)")
     ct = commands.add_parser("ct", help="A, A^T and a training step of sparse-view CT next to deepinv's Tomography")
-    ct.set_defaults(run=_ct)
-    ct.add_argument("--device", default="cpu", help="cpu (default) or cuda")
     ct.add_argument("--size", type=int, default=256, help="side of the images (default 256)")
     ct.add_argument("--views", type=int, default=50, help="views over 180 degrees (default 50)")
     ct.add_argument("--batch", type=int, default=4, help="images in a batch (default 4)")
     ct.add_argument("--repeats", type=int, default=9, help="timed rounds; a quarter of them for the step (default 9)")
-    ct.add_argument("--step", action=flag, default=True, help="time a training step as well, minutes (default: yes)")
+    ct.add_argument("--step", action=FLAG, default=True, help="time a training step as well, minutes (default: yes)")
     shift = commands.add_parser("shift", help="the shift-equivariant UNet next to the plain one", epilog=NEEDS)
-    shift.set_defaults(run=_shift)
-    shift.add_argument("--device", default="cpu", help="cpu (default) or cuda")
     shift.add_argument("--size", type=int, default=128, help="side of the images (default 128)")
     shift.add_argument("--batch", type=int, default=4, help="images in a batch (default 4)")
     shift.add_argument("--channels", type=int, default=3, help="channels of the images (default 3)")
     shift.add_argument("--widths", type=_widths, action="append", help="(default 16,32,64 and then 64,128,256,512)")
     shift.add_argument("--repeats", type=int, default=9, help="timed rounds (default 9)")
-    shift.add_argument("--amp", action=flag, default=False, help="bfloat16 (default: no)")
-    shift.add_argument("--channels-last", action=flag, default=False, help="channels-last memory format (default: no)")
-    shift.add_argument("--compile", action=flag, default=False, help="torch.compile both (default: no)")
+    shift.add_argument("--amp", action=FLAG, default=False, help="bfloat16 (default: no)")
+    shift.add_argument("--channels-last", action=FLAG, default=False, help="channels-last memory format (default: no)")
+    shift.add_argument("--compile", action=FLAG, default=False, help="torch.compile both (default: no)")
+    for command in (step, ct, shift):
+        command.add_argument("--device", default="cpu", help="cpu (default) or cuda")
     for command in (step, imports, prep, ct, shift):
         command.add_argument("--threads", type=int, help="CPU threads of torch (default: torch's)")
         command.add_argument("--json", type=Path, help="write the results to this file")
@@ -84,55 +86,6 @@ def _widths(text: str) -> tuple[int, ...]:
 def _machine(device: torch.device) -> dict[str, str | int]:
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
     return {"device": name, "threads": torch.get_num_threads(), "torch": torch.__version__, "python": platform.python_version()}
-
-
-def _step(options: argparse.Namespace) -> dict[str, Any]:
-    from es_medical.benchmark.settings import chosen_settings
-    from es_medical.benchmark.step import benchmark, table
-
-    results = []
-    for setting in chosen_settings(options):
-        results.append(benchmark(setting, torch.device(options.device)))
-        print(table(results[-1]), flush=True)
-    return {"step": [_named(result) for result in results]}
-
-
-def _import(options: argparse.Namespace) -> dict[str, Any]:
-    from es_medical.benchmark.imports import benchmark_import
-
-    result = benchmark_import(options.repeats)
-    for name, seconds in result.seconds.items():
-        print(f"import {name:20s} {seconds:6.2f} s   x torch, deepinv: {result.ratios.get(name, '')}")
-    return {"import": _named(result)}
-
-
-def _prep(options: argparse.Namespace) -> dict[str, Any]:
-    from es_medical.benchmark.prep import benchmark_prep, table
-
-    result = benchmark_prep(options.slices, options.volumes, repeats=options.repeats)
-    print(table(result), flush=True)
-    return {"prep": _named(result)}
-
-
-def _ct(options: argparse.Namespace) -> dict[str, Any]:
-    from es_medical.benchmark.ct import benchmark_ct, table
-
-    device = torch.device(options.device)
-    result = benchmark_ct(options.size, options.views, options.batch, options.repeats, device, options.step)
-    print(table(result), flush=True)
-    return {"ct": _named(result)}
-
-
-def _shift(options: argparse.Namespace) -> dict[str, Any]:
-    from es_medical.benchmark.shift import Setting, benchmark_shift, table
-
-    problem = (options.size, options.batch, options.channels, options.repeats)
-    knobs = (options.amp, options.channels_last, options.compile)
-    results = []
-    for widths in options.widths or [(16, 32, 64), (64, 128, 256, 512)]:
-        results.append(benchmark_shift(Setting(widths, *problem, *knobs), torch.device(options.device)))
-        print(table(results[-1]), flush=True)
-    return {"shift": [_named(result) for result in results]}
 
 
 def _named(value: object) -> Any:  # noqa: ANN401 - what JSON holds

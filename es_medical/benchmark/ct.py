@@ -1,20 +1,18 @@
 """Our CT operator and training step next to those of deepinv's `Tomography`, on sparse-view CT."""
 
-from statistics import median
+from argparse import Namespace
+from collections.abc import Iterator
 from time import perf_counter
 from typing import NamedTuple
 
 import torch
-from deepinv.loss import EquivariantSplittingLoss, MCLoss
-from deepinv.loss.metric import MSE
-from deepinv.models import MoDL as DeepinvMoDL
 from deepinv.physics import Tomography
 from deepinv.physics.generator import BernoulliSplittingMaskGenerator
-from deepinv.transform import Reflect, Rotate
-from torch import Tensor, nn
+from torch import Tensor
 
+from es_medical.benchmark.deepinv_step import deepinv_job
 from es_medical.benchmark.step import backpropagate
-from es_medical.benchmark.timing import Job, Ratio, alternate, ratio
+from es_medical.benchmark.timing import Job, Ratio, alternate, medians, ratio
 from es_medical.groups import D4
 from es_medical.losses import EquivariantSplitting
 from es_medical.networks import MoDL, ReynoldsAveraging, unet
@@ -39,6 +37,12 @@ class Result(NamedTuple):
     """How many times as fast ours is, by job: "A", "A^T", "ES step"."""
 
 
+def run(options: Namespace) -> Iterator[Result]:
+    """Time what the command line asks for."""
+    device = torch.device(options.device)
+    yield benchmark_ct(options.size, options.views, options.batch, options.repeats, device, options.step)
+
+
 def benchmark_ct(
     size: int,
     n_views: int,
@@ -58,9 +62,8 @@ def benchmark_ct(
     if step:  # deepinv's takes a minute or more on a CPU
         warmup = 1 if device.type == "cuda" else 0
         times |= alternate(_steps(physics, theirs, x, widths), max(repeats // 4, 1), warmup, device)
-    milliseconds = {name: median(values) for name, values in times.items()}
     speed = {name: ratio(times, name + DEEPINV, name) for name in times if not name.endswith(DEEPINV)}
-    return Result(size, n_views, batch, build_seconds, milliseconds, speed)
+    return Result(size, n_views, batch, build_seconds, medians(times), speed)
 
 
 def _operators(physics: CT, theirs: Tomography, x: Tensor) -> dict[str, Job]:
@@ -79,30 +82,12 @@ def _steps(physics: CT, theirs: Tomography, x: Tensor, widths: tuple[int, ...]) 
     denoiser, generator = unet(1, widths).to(x.device), torch.Generator(x.device).manual_seed(0)
     network = ReynoldsAveraging(MoDL(denoiser), D4()).to(x.device).train()
     loss = EquivariantSplitting(Split("views"), sigma=0.0)
-    y = physics.A(x)
+    y, y_theirs = physics.A(x), theirs.A(x)  # (B, 1, V, D) and (B, 1, D, V)
+    masks = BernoulliSplittingMaskGenerator(tuple(y_theirs.shape[1:]), split_ratio=0.8, device=x.device)
     return {
         "ES step": lambda: backpropagate(loss, network, Batch(y, physics), generator),
-        "ES step" + DEEPINV: _deepinv_step(denoiser, theirs, x),
+        "ES step" + DEEPINV: deepinv_job(denoiser, 3, theirs, masks, y_theirs),
     }
-
-
-def _deepinv_step(denoiser: nn.Module, physics: Tomography, x: Tensor) -> Job:
-    y = physics.A(x)  # (B, 1, D, V)
-    loss = EquivariantSplittingLoss(
-        mask_generator=BernoulliSplittingMaskGenerator(tuple(y.shape[1:]), split_ratio=0.8, device=x.device),
-        consistency_loss=MCLoss(metric=MSE()),
-        prediction_loss=MCLoss(metric=MSE()),
-        transform=Rotate(n_trans=1, multiples=90, positive=True) * Reflect(n_trans=1, dim=[-1]),
-        eval_transform=Rotate(n_trans=4, multiples=90, positive=True) * Reflect(n_trans=2, dim=[-1]),
-    )
-    network = loss.adapt_model(DeepinvMoDL(denoiser, 3).to(x.device)).train()
-
-    def job() -> None:
-        network.zero_grad(set_to_none=True)
-        x_hat = network(y, physics, update_parameters=True)
-        loss(x_net=x_hat, y=y, physics=physics, model=network).mean().backward()
-
-    return job
 
 
 def table(result: Result) -> str:

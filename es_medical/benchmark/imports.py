@@ -2,12 +2,13 @@
 
 import subprocess
 import sys
-from statistics import median
+from argparse import Namespace
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 
-from es_medical.benchmark.timing import Job, Ratio, alternate, ratio
+from es_medical.benchmark.timing import Job, Ratio, alternate, medians, ratio
 
 STATEMENTS = {
     "torch, deepinv": "import torch, deepinv",
@@ -32,5 +33,18 @@ def benchmark_import(repeats: int = 5) -> ImportResult:
     jobs = {name: job(statement) for name, statement in {"python": "", **STATEMENTS}.items()}
     times = alternate(jobs, repeats, 1, torch.device("cpu"))
     first, *others = STATEMENTS
-    seconds = {name: median(values) / 1e3 for name, values in times.items()}
+    seconds = {name: value / 1e3 for name, value in medians(times).items()}
     return ImportResult(seconds, {name: ratio(times, name, first) for name in others})
+
+
+def run(options: Namespace) -> Iterator[ImportResult]:
+    """Time what the command line asks for."""
+    yield benchmark_import(options.repeats)
+
+
+def table(result: ImportResult) -> str:
+    """Lay a result out for reading."""
+    return "\n".join(
+        f"import {name:20s} {seconds:6.2f} s   x torch, deepinv: {result.ratios.get(name, '')}"
+        for name, seconds in result.seconds.items()
+    )

@@ -3,29 +3,39 @@
 import io
 import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stderr
+from concurrent.futures import Executor
+from contextlib import ExitStack, redirect_stderr
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+import h5py
 import numpy as np
+import scipy.fft
 import torch
+from numpy.typing import NDArray
+from rich.console import Console
 
-from es_medical.benchmark.timing import Job, Ratio, alternate, ratio
+from data_prep.demo.kspace import kspace_of
+from data_prep.mri import fastmri
+from data_prep.mri.fastmri_file import magnitude
+from data_prep.mri.normalisation import crop_or_pad
+from data_prep.mri.options import FastMRIOptions
+from data_prep.run.manifest import default_salt
+from data_prep.run.runner import PrepRun
+from data_prep.run.workers import worker_pool
+from es_medical.benchmark.timing import Job, Ratio, alternate, medians, ratio
 
-if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
-    from numpy.typing import NDArray
-
-    from data_prep.mri.options import FastMRIOptions
-    from data_prep.run.runner import PrepRun
-
-Transform = Callable[["NDArray[np.complex64]"], object]
+Transform = Callable[[NDArray[np.complex64]], object]
+TRANSFORMS: dict[str, Transform] = {
+    "numpy": np.fft.ifft2,
+    "torch": lambda k: torch.fft.ifft2(torch.from_numpy(k)),
+    "scipy": scipy.fft.ifft2,
+}
+"""Plain two-dimensional FFTs, by library."""
 
 SIZE = (640, 368)
 PLAIN = "read + FFT"
@@ -66,6 +76,11 @@ class PrepResult(NamedTuple):
     peak: dict[str, Peak]
 
 
+def run(options: Namespace) -> Iterator[PrepResult]:
+    """Time what the command line asks for."""
+    yield benchmark_prep(options.slices, options.volumes, repeats=options.repeats)
+
+
 def benchmark_prep(
     slices: int = 36,
     volumes: int = 2,
@@ -91,114 +106,70 @@ def benchmark_prep(
         source.mkdir()
         files = [make_volume(source / f"volume{i}.h5", slices, size, seed=i) for i in range(volumes)]
         name, transform = fastest_transform(size)
-        plain = {PLAIN: partial(read_and_transform, files, transform)}
-        with _preparations(source, out, workers) as preparations:
-            times = alternate({**plain, **preparations}, repeats, 1, torch.device("cpu"))
+        jobs: dict[str, Job] = {PLAIN: partial(read_and_transform, files, transform)}
+        with ExitStack() as stack:  # threads live as long as the timing
+            for n in workers:
+                jobs[_label(n)] = partial(prepare, _prep_run(out, n, stack.enter_context(worker_pool(n))), source)
+            times = alternate(jobs, repeats, 1, torch.device("cpu"))
         peak = {_label(n): _measured_peak(source, out, n) for n in workers} if memory else {}
     n = slices * volumes
-    milliseconds = {job: median(values) / n for job, values in times.items()}
-    speed = {job: ratio(times, PLAIN, job) for job in preparations}
+    milliseconds = {job: value / n for job, value in medians(times).items()}
+    speed = {job: ratio(times, PLAIN, job) for job in jobs if job != PLAIN}
     return PrepResult(n, size, name, milliseconds, speed, peak)
 
 
 def make_volume(path: Path, slices: int, size: tuple[int, int], seed: int) -> Path:
     """Write noisy k-space of an ellipse with a smooth phase, its magnitude and a header, as fastMRI's single-coil files."""
-    import h5py
-
     rows, columns = np.ogrid[: size[0], : size[1]]
     side = size[0] // 2
     u, v = (rows - size[0] // 2) / side, (columns - size[1] // 2) / side
     object_ = (np.hypot(u / 0.4, v / 0.3) < 1) * np.exp(1j * (u + 2 * v))
-    clean = np.fft.fftshift(np.fft.fft2(np.fft.ifftshift(object_), norm="ortho"))
+    clean = kspace_of(object_)
     rng = np.random.default_rng(seed)
     with h5py.File(path, "w") as file:
         kspace = file.create_dataset("kspace", (slices, *size), np.complex64)
         target = file.create_dataset("reconstruction_esc", (slices, side, side), np.float32)
         for i in range(slices):
-            k = 1e-5 * (clean + 0.01 * (rng.standard_normal(size) + 1j * rng.standard_normal(size)))
-            kspace[i] = k
-            target[i] = _central(np.abs(np.fft.fftshift(np.fft.ifft2(np.fft.ifftshift(k), norm="ortho"))), side)
+            kspace[i] = k = 1e-5 * (clean + 0.01 * (rng.standard_normal(size) + 1j * rng.standard_normal(size)))
+            target[i] = crop_or_pad(magnitude(k), (side, side))
         file["ismrmrd_header"] = HEADER.format(rows=size[0], columns=size[1], side=side, last=size[1] - 1, center=size[1] // 2)
         file.attrs.update({"acquisition": "CORPD_FBK", "patient_id": f"patient {seed}", "max": 1e-5, "norm": 1e-3})
     return path
 
 
-def _central(x: "NDArray", side: int) -> "NDArray":
-    from data_prep.mri.normalisation import crop_or_pad
-
-    return crop_or_pad(x, (side, side))
-
-
-def transforms() -> dict[str, Transform]:
-    """The plain two-dimensional FFTs at hand, by library."""
-    found: dict[str, Transform] = {
-        "numpy": np.fft.ifft2,
-        "torch": lambda k: torch.fft.ifft2(torch.from_numpy(k)),
-    }
-    if find_spec("scipy"):
-        from scipy.fft import ifft2
-
-        found["scipy"] = ifft2
-    return found
-
-
 def fastest_transform(size: tuple[int, int], repeats: int = 7) -> tuple[str, Transform]:
     """The FFT that takes least time for k-space (H, W) of complex64 here, and its library's name."""
     k = np.ones(size, np.complex64)
-    found = transforms()
-    times = alternate({name: partial(one, k) for name, one in found.items()}, repeats, 1, torch.device("cpu"))
-    name = min(times, key=lambda name: median(times[name]))
-    return name, found[name]
+    times = medians(alternate({name: partial(one, k) for name, one in TRANSFORMS.items()}, repeats, 1, torch.device("cpu")))
+    name = min(times, key=times.__getitem__)
+    return name, TRANSFORMS[name]
 
 
 def read_and_transform(files: Sequence[Path], transform: Transform) -> None:
     """Read every slice of k-space and take one FFT of it."""
-    import h5py
-
     for path in files:
         with h5py.File(path) as file:
-            kspace = file["kspace"]
-            for i in range(len(kspace)):
-                transform(kspace[i])
-
-
-@contextmanager
-def _preparations(source: Path, out: Path, workers: Sequence[int]) -> Iterator[dict[str, Job]]:
-    """One job for each number of workers, whose threads live as long as the context."""
-    from data_prep.run.workers import worker_pool
-
-    with ExitStack() as stack:
-        jobs: dict[str, Job] = {}
-        for n in workers:
-            jobs[_label(n)] = partial(prepare, _prep_run(out, n, stack.enter_context(worker_pool(n))), source)
-        yield jobs
+            for k in file["kspace"]:
+                transform(k)
 
 
 def _label(workers: int) -> str:
     return "1 worker" if workers == 1 else f"{workers} workers"
 
 
-def _prep_run(out: Path, workers: int, pool: "Executor | None") -> "PrepRun[FastMRIOptions]":
-    from rich.console import Console
-
-    from data_prep.mri.options import FastMRIOptions
-    from data_prep.run.manifest import default_salt
-    from data_prep.run.runner import PrepRun
-
+def _prep_run(out: Path, workers: int, pool: Executor | None) -> PrepRun[FastMRIOptions]:
     options = FastMRIOptions(measurements="real", slices="all", train=1, test=0, val=0)
     return PrepRun("fastmri", options, out, default_salt(0), workers, pool, Console(file=io.StringIO()))
 
 
-def prepare(run: "PrepRun[FastMRIOptions]", source: Path) -> None:
-    """What `python -m data_prep fastmri SRC OUT --measurements real --slices all --overwrite` does.
+def prepare(preparation: PrepRun[FastMRIOptions], source: Path) -> None:
+    """Do what `python -m data_prep fastmri SRC OUT --measurements real --slices all --overwrite` does.
 
     Raises:
         RuntimeError: a file failed.
     """
-    from data_prep.mri import fastmri
-
     with redirect_stderr(io.StringIO()):  # no progress bar
-        if not fastmri.prepare(run, source, overwrite=True):
+        if not fastmri.prepare(preparation, source, overwrite=True):
             raise RuntimeError("data_prep failed on a file of the benchmark")
 
 
@@ -218,12 +189,10 @@ def peak_here() -> float:
 
 def report_peak(source: str, out: str, workers: int) -> None:
     """Prepare once in this process and print its `Peak`, as two numbers."""
-    from data_prep.run.workers import worker_pool
-
     with worker_pool(workers) as pool:
-        run = _prep_run(Path(out), workers, pool)
+        preparation = _prep_run(Path(out), workers, pool)
         imports = peak_here()
-        prepare(run, Path(source))
+        prepare(preparation, Path(source))
         print(imports, peak_here())
 
 

@@ -30,10 +30,14 @@ class Setting(NamedTuple):
 
     def __str__(self) -> str:
         """Return one line for the table."""
-        knobs = [name for name in ("amp", "channels_last", "compiled") if getattr(self, name)]
-        coils = [f"{self.coils} coils"] if self.coils else []
-        problem = f"{self.size}x{self.size} batch {self.batch}"
-        return " ".join([problem, *coils, f"UNet {'-'.join(map(str, self.widths))}", *knobs])
+        coils = f" {self.coils} coils" if self.coils else ""
+        return describe(f"{self.size}x{self.size} batch {self.batch}{coils}", self.widths, self)
+
+
+def describe(problem: str, widths: tuple[int, ...], setting: object) -> str:
+    """Return one line for the table: the problem, the UNet and those knobs of speed that the setting switches on."""
+    knobs = [name for name in ("amp", "channels_last", "compiled") if getattr(setting, name)]
+    return " ".join([problem, "UNet", "-".join(map(str, widths)), *knobs])
 
 
 def chosen_settings(options: Namespace) -> list[Setting]:

@@ -1,12 +1,14 @@
 """The shift-equivariant UNet next to the plain one of the same widths."""
 
-from statistics import median
+from argparse import Namespace
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from es_medical.benchmark.timing import Job, Ratio, alternate, ratio
+from es_medical.benchmark.settings import describe
+from es_medical.benchmark.timing import Job, Ratio, alternate_networks, medians, ratio
 from es_medical.networks import Accelerated, shift_unet, unet
 
 NETWORKS = (("plain", unet), ("shift", shift_unet))
@@ -17,20 +19,18 @@ class Setting(NamedTuple):
 
     widths: tuple[int, ...]
     """Feature maps at each scale."""
-    size: int = 128
+    size: int
     """Side of the square images."""
-    batch: int = 4
-    channels: int = 3
-    repeats: int = 9
-    amp: bool = False
-    channels_last: bool = False
-    compiled: bool = False
+    batch: int
+    channels: int
+    repeats: int
+    amp: bool
+    channels_last: bool
+    compiled: bool
 
     def __str__(self) -> str:
         """Return one line for the table."""
-        knobs = [name for name in ("amp", "channels_last", "compiled") if getattr(self, name)]
-        problem = f"{self.size}x{self.size}, {self.channels} channels, batch {self.batch}"
-        return " ".join([problem, "UNet", "-".join(map(str, self.widths)), *knobs])
+        return describe(f"{self.size}x{self.size}, {self.channels} channels, batch {self.batch}", self.widths, self)
 
 
 class Result(NamedTuple):
@@ -46,17 +46,22 @@ class Result(NamedTuple):
     value of phi(x)."""
 
 
+def run(options: Namespace) -> Iterator[Result]:
+    """Time what the command line asks for, one result for each choice of widths."""
+    problem = (options.size, options.batch, options.channels, options.repeats)
+    for widths in options.widths or [(16, 32, 64), (64, 128, 256, 512)]:
+        setting = Setting(widths, *problem, options.amp, options.channels_last, options.compile)
+        yield benchmark_shift(setting, torch.device(options.device))
+
+
 def benchmark_shift(setting: Setting, device: torch.device) -> Result:
     """Time forward and backward of both networks, by turns."""
     torch.manual_seed(0)
     knobs = (setting.amp, setting.channels_last, setting.compiled)
     networks = {name: Accelerated(make(setting.channels, setting.widths).to(device), *knobs) for name, make in NETWORKS}
     x = torch.rand(setting.batch, setting.channels, setting.size, setting.size).to(device)
-    on_gpu = device.type == "cuda"
-    jobs = {name: _pass(network, x) for name, network in networks.items()}
-    times = alternate(jobs, setting.repeats, 5 if on_gpu else 1, device, inner=5 if on_gpu else 1)
-    milliseconds = {name: median(values) for name, values in times.items()}
-    return Result(setting, milliseconds, ratio(times, "shift", "plain"), _gap(networks["shift"], x))
+    times = alternate_networks({name: _pass(network, x) for name, network in networks.items()}, setting.repeats, device)
+    return Result(setting, medians(times), ratio(times, "shift", "plain"), _gap(networks["shift"], x))
 
 
 def _pass(network: nn.Module, x: Tensor) -> Job:

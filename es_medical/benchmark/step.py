@@ -1,15 +1,18 @@
 """What one equivariant-splitting training step costs, next to its denoiser alone and to deepinv's own loss."""
 
 import math
-from statistics import median
+from argparse import Namespace
+from collections.abc import Iterator
 from typing import NamedTuple
 
+import deepinv
 import torch
+from deepinv.physics.generator import GaussianSplittingMaskGenerator
 from torch import Tensor, nn
 
 from es_medical.benchmark.deepinv_step import deepinv_job
-from es_medical.benchmark.settings import Setting
-from es_medical.benchmark.timing import Job, Ratio, alternate, ratio
+from es_medical.benchmark.settings import Setting, chosen_settings
+from es_medical.benchmark.timing import Job, Ratio, alternate_networks, medians, ratio
 from es_medical.engine.step import apply_gradient
 from es_medical.groups import D4
 from es_medical.losses import EquivariantSplitting, Loss
@@ -36,11 +39,16 @@ class Result(NamedTuple):
     """Seconds of training steps in an epoch of 900 images."""
 
 
+def run(options: Namespace) -> Iterator[Result]:
+    """Time what the command line asks for, one result for each setting."""
+    for setting in chosen_settings(options):
+        yield benchmark(setting, torch.device(options.device))
+
+
 def benchmark(setting: Setting, device: torch.device) -> Result:
     """Time one setting on `device`."""
-    on_gpu = device.type == "cuda"
-    times = alternate(_jobs(setting, device), setting.repeats, 5 if on_gpu else 1, device, inner=5 if on_gpu else 1)
-    milliseconds = {name: median(values) for name, values in times.items()}
+    times = alternate_networks(_jobs(setting, device), setting.repeats, device)
+    milliseconds = medians(times)
     speed = 1e3 * setting.batch / (milliseconds["es"] + milliseconds["update"])
     to_deepinv = ratio(times, "deepinv", "es") if setting.deepinv else None
     return Result(setting, milliseconds, ratio(times, "es", "denoiser"), to_deepinv, speed, EPOCH / speed)
@@ -71,7 +79,9 @@ def _jobs(setting: Setting, device: torch.device) -> dict[str, Job]:
         "update": lambda: apply_gradient(optimizer, clip=1.0),
     }
     if setting.deepinv:
-        jobs["deepinv"] = deepinv_job(denoiser, setting.iterations, mask, y)
+        theirs = deepinv.physics.MRI(mask=mask.float().expand(y.shape[-2:]), device=device)
+        masks = GaussianSplittingMaskGenerator(tuple(y.shape[1:]), split_ratio=0.8, device=device)
+        jobs["deepinv"] = deepinv_job(denoiser, setting.iterations, theirs, masks, y)
     return jobs
 
 

@@ -45,6 +45,17 @@ def alternate(
     return times
 
 
+def alternate_networks(jobs: Mapping[str, Job], repeats: int, device: torch.device) -> dict[str, list[float]]:
+    """Time passes of networks in turn: on a GPU five in a row, after five rounds of warm-up; on a CPU one, after one."""
+    n = 5 if device.type == "cuda" else 1
+    return alternate(jobs, repeats, n, device, inner=n)
+
+
+def medians(times: Mapping[str, list[float]]) -> dict[str, float]:
+    """Median time of each job."""
+    return {name: median(values) for name, values in times.items()}
+
+
 def ratio(times: Mapping[str, list[float]], numerator: str, denominator: str) -> Ratio:
     """Compare two jobs round by round: median, least and greatest of the ratios.
 
