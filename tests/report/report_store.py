@@ -9,6 +9,11 @@ import numpy as np
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 from PIL import Image
 
+from es_medical.report.groups import group_runs
+from es_medical.report.reading.runs import read_runs
+from es_medical.report.tables import Context, method_table
+
+BUNDLES = Path(__file__).parents[2] / "bundles"
 MRI = {"acceleration": "4", "center_fraction": "0.08", "sigma": "0.005"}
 
 
@@ -20,11 +25,27 @@ def items(psnr, n=6, ssim=0.8, equiv=50.0, baseline=20.0, spread=1.0, first=0, *
 
 
 class Store:
-    """Logs runs through the client alone, without waiting for a training."""
+    """Logs runs through the client alone, without waiting for a training; reads them as the report does."""
 
     def __init__(self, client, uri, folder):
         self.client, self.uri, self.folder = client, uri, Path(folder)
+        self.context = Context(uri, BUNDLES)
         self._clock = count(1_700_000_000_000, 60_000)
+
+    def runs(self, **options):
+        return read_runs(self.uri, **options).runs
+
+    def groups(self, **options):
+        return group_runs(self.runs(**options))
+
+    def group(self):
+        """The only group."""
+        (group,) = self.groups()
+        return group
+
+    def table(self):
+        """The table of methods of the only group."""
+        return method_table(self.group(), self.context)
 
     def log(
         self,

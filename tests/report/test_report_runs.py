@@ -5,21 +5,15 @@ import time
 import pytest
 from report_store import items
 
-from es_medical.report.groups import group_runs
 from es_medical.report.reading.runs import read_runs
 from es_medical.report.reading.store import ReportError
 from es_medical.report.report import make_report
-from es_medical.report.tables import Context
 
 
-def groups(store, **options):
-    return group_runs(read_runs(store.uri, **options).runs)
-
-
-def test_the_newest_run_of_a_method_and_seed_is_shown_and_the_older_one_is_told(store):
+def test_the_newest_run_of_a_method_and_seed_is_shown_and_the_older_one_is_noted(store):
     store.log("es", items(25), params={"lr": "0.1"})
     newest = store.log("es", items(28), params={"lr": "0.2"})
-    (group,) = groups(store)
+    group = store.group()
     assert [run.run_id for run in group.runs["es"]] == [newest]
     assert "es, seed 0: 1 older run not shown (they differ in lr)" in group.remarks
 
@@ -27,16 +21,22 @@ def test_the_newest_run_of_a_method_and_seed_is_shown_and_the_older_one_is_told(
 def test_a_later_test_of_the_weights_does_not_hide_the_training(store):
     trained = store.log("es", items(28))
     store.log("es", items(28), curve=())
-    (group,) = groups(store)
-    assert group.runs["es"][0].run_id == trained
+    assert store.group().runs["es"][0].run_id == trained
 
 
 def test_several_seeds_are_kept(store):
     for seed in (0, 1, 2):
         store.log("es", items(25 + seed), seed=seed)
-    (group,) = groups(store)
+    group = store.group()
     assert [run.seed for run in group.runs["es"]] == ["0", "1", "2"]
     assert "es: mean of 3 seeds" in group.remarks
+
+
+def test_runs_under_the_earlier_name_of_a_method_are_runs_of_it(store):
+    store.log("ei_lot", items(25))
+    store.log("ei_alternating", items(26), seed=1)
+    assert {method: len(runs) for method, runs in store.group().runs.items()} == {"ei_alternating": 2}
+    assert next(row for row in store.table().rows if row.scores).label == "EI, alternating terms"
 
 
 @pytest.mark.parametrize(
@@ -55,23 +55,18 @@ def test_several_seeds_are_kept(store):
 def test_runs_of_another_setting_are_in_a_table_of_their_own(store, other):
     store.log("es", items(28))
     store.log("supervised", items(30), **other)
-    assert [list(group.runs) for group in groups(store)] in ([["es"], ["supervised"]], [["supervised"], ["es"]])
+    assert sorted(list(group.runs) for group in store.groups()) == [["es"], ["supervised"]]
 
 
-def test_knobs_that_differ_between_rows_are_told(store):
-    store.log("es", items(28), params={"widths": "[16, 32]"})
-    store.log("ei", items(24), params={"widths": "[64, 128]"})
-    (group,) = groups(store)
-    assert any("widths: [64, 128] (ei); [16, 32] (es)" in remark for remark in group.remarks)
+def test_knobs_that_differ_between_rows_and_data_that_were_not_logged_are_noted(store):
+    store.log("es", items(28), params={"widths": "[16, 32]", "lr": "0.001"}, digest="")
+    store.log("ei", items(24), params={"widths": "[64, 128]", "lr": "1e-3"}, digest="")
+    remarks = store.group().remarks
+    assert "knobs that differ between rows: widths: [64, 128] (ei); [16, 32] (es)" in remarks
+    assert any("data set was not logged" in remark for remark in remarks)
 
 
-def test_data_that_were_not_logged_are_told(store):
-    store.log("es", items(28), digest="")
-    (group,) = groups(store)
-    assert any("data set was not logged" in remark for remark in group.remarks)
-
-
-def test_unfinished_untested_and_foreign_runs_are_left_out_and_told(store):
+def test_unfinished_untested_and_foreign_runs_are_left_out_and_noted(store):
     store.log("es", items(28), status="KILLED")
     store.log("es", None)
     store.log("es", items(28), tags={"method": None})
@@ -89,52 +84,47 @@ def test_more_runs_than_one_page_are_all_read(store, monkeypatch):
     monkeypatch.setattr("es_medical.report.reading.runs.PAGE", 2)
     for seed in range(5):
         store.log("es", items(28), seed=seed, curve=())
-    assert len(read_runs(store.uri).runs) == 5
+    assert len(store.runs()) == 5
 
 
 def test_scale_and_experiment_choose_runs(store):
     store.log("es", items(28))
     store.log("es", items(28), experiment="fastmri_synthetic", tags={"scale": "paper"})
-    assert {run.scale for run in read_runs(store.uri, scale="paper").runs} == {"paper"}
-    assert {run.experiment for run in read_runs(store.uri, ["fastmri_synthetic_demo"]).runs} == {"fastmri_synthetic_demo"}
+    assert {run.scale for run in store.runs(scale="paper")} == {"paper"}
+    assert {run.experiment for run in store.runs(names=["fastmri_synthetic_demo"])} == {"fastmri_synthetic_demo"}
+    with pytest.raises(ReportError, match="no experiment typo in the MLflow store; it has: .*fastmri_synthetic_demo"):
+        store.runs(names=["typo"])
 
 
 def test_scale_without_its_tag_comes_from_the_names_or_is_not_stated(store):
     store.log("es", items(28), tags={"scale": None})
     store.log("ei", items(28), experiment="mine", tags={"scale": None, "data_set": "knees.h5"})
-    assert {run.method: run.scale for run in read_runs(store.uri).runs} == {"es": "demo", "ei": "not stated"}
+    assert {run.method: run.scale for run in store.runs()} == {"es": "demo", "ei": "not stated"}
 
 
-def test_of_a_step_logged_twice_the_later_value_counts(store):
-    run = store.log("es", items(28))
+def test_of_a_knob_or_a_step_logged_twice_on_resuming_the_later_value_counts(store):
+    knobs = {"lr": "0.1", "lr.epoch5": "0.2", "lr.epoch20": "0.3", "lr.epoch20.2": "0.4"}
+    run = store.log("es", items(28), params=knobs)
     store.client.log_metric(run, "epoch_time", 99.0, timestamp=2_000_000_000_000, step=20)
-    (found,) = read_runs(store.uri).runs
-    assert [point.value for point in found.details.curves["epoch_time"]] == [10.0, 99.0]
-
-
-def test_a_knob_changed_on_resuming_has_its_last_value(store):
-    store.log("es", items(28), params={"lr": "0.1", "lr.epoch5": "0.2", "lr.epoch20": "0.3", "lr.epoch20.2": "0.4"})
-    (found,) = read_runs(store.uri).runs
+    (found,) = store.runs()
     assert found.params["lr"] == "0.4"
+    assert [point.value for point in found.details.curves["epoch_time"]] == [10.0, 99.0]
 
 
 def test_an_id_twice_is_an_error(store):
     content = b'{"columns": ["id", "index", "psnr"], "data": [["a", 0, 20.0], ["a", 1, 21.0]]}'
-    store.log("es", items(28), files={"test/cases.json": content})
     store.log("ei", None, metrics={"psnr": 1.0}, files={"test/cases.json": content})
-    run = next(run for run in read_runs(store.uri).runs if run.method == "ei")
     with pytest.raises(ReportError, match="id twice"):
-        _ = run.details
+        _ = store.runs()[0].details
 
 
 # --- stores that cannot be read
 
 
 def test_an_empty_store_says_which_command_to_begin_with(store):
-    with pytest.raises(
-        ReportError, match=r"(?s)no finished, tested run.*data_prep demo mri demo.h5.*monai.bundle run.*--method es"
-    ):
-        make_report(read_runs(store.uri), Context(store.uri))
+    words = r"(?s)no finished, tested run.*data_prep demo mri demo.h5.*monai.bundle run.*--method es"
+    with pytest.raises(ReportError, match=words):
+        make_report(read_runs(store.uri), store.context)
 
 
 def test_a_database_that_is_not_there_is_not_made(tmp_path):
@@ -143,14 +133,8 @@ def test_a_database_that_is_not_there_is_not_made(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_experiment_that_is_not_there_is_told_with_those_that_are(store):
-    store.log("es", items(28))
-    with pytest.raises(ReportError, match="no experiment typo in the MLflow store; it has: .*fastmri_synthetic_demo"):
-        read_runs(store.uri, ["typo"])
-
-
 @pytest.mark.parametrize("uri", ["http://127.0.0.1:9", "postgresql://user:secret@127.0.0.1:9/db"])
-def test_a_server_that_is_down_is_told_at_once_without_the_password(uri):
+def test_a_server_that_is_down_is_reported_at_once_without_the_password(uri):
     begin = time.monotonic()
     with pytest.raises(ReportError, match="no answer") as caught:
         read_runs(uri)
@@ -163,7 +147,7 @@ def test_a_folder_as_store_is_refused():
         read_runs("./mlruns")
 
 
-def test_a_file_that_is_no_database_is_told(tmp_path):
+def test_a_file_that_is_no_database_is_an_error(tmp_path):
     (tmp_path / "x.db").write_text("not a database" * 100)
     with pytest.raises(ReportError, match="cannot open the MLflow store"):
         read_runs(f"sqlite:///{tmp_path / 'x.db'}")
