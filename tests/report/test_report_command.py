@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from report_store import items
+from report_store import BUNDLES, items
 from typer.testing import CliRunner
 
 from es_medical.report.__main__ import app
@@ -50,8 +50,33 @@ def test_an_absent_store_ends_with_an_error(run, tmp_path):
     assert "there is no MLflow database" in result.output
 
 
+def reproduction(store, tmp_path, *arguments):
+    options = ["--tracking-uri", store.uri, "--work", str(tmp_path / "work"), "--bundles", str(BUNDLES), *arguments]
+    return CliRunner().invoke(app, ["reproduce", *options])
+
+
+def test_a_dry_run_prints_the_commands_and_takes_the_earlier_name_of_a_method(store, tmp_path):
+    result = reproduction(store, tmp_path, "--only", "mri_x8", "--method", "ei_lot", "--set", "widths=[4,8]", "--dry-run")
+    assert result.exit_code == 0, result.output
+    assert "0 of 1 runs are there, 1 to make" in result.output
+    for part in ("python -m data_prep demo mri demo.h5", "--method ei_alternating", "--widths '[4,8]'", "--scale demo"):
+        assert part in result.output
+    assert not (tmp_path / "work").exists()
+
+
+def test_what_a_user_mistypes_ends_with_an_error(store, tmp_path):
+    for arguments, words in (
+        (["--only", "mri"], "unknown experiment mri: choose from ct"),
+        (["--set", "widths"], "--set takes NAME=VALUE, got widths"),
+        (["--bundles", str(tmp_path)], "give the folder of the bundles as --bundles"),
+    ):
+        result = reproduction(store, tmp_path, *arguments)
+        assert result.exit_code == 1
+        assert words in result.output
+
+
 def test_help_is_quick_because_heavy_imports_stand_inside_the_command():
-    heavy = "{'mlflow', 'torch', 'matplotlib', 'monai'}"
+    heavy = "{'mlflow', 'torch', 'matplotlib', 'monai', 'pandas', 'jinja2', 'scipy'}"
     code = f"import sys, es_medical.report.__main__; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.strip() == "[]"

@@ -7,18 +7,11 @@ from report_store import case_arrays, case_picture, items
 from es_medical.methods import METHODS
 from es_medical.report.figures import ablation_figure, curves_figure, levels_figure, png
 from es_medical.report.gallery import gallery
-from es_medical.report.groups import group_runs
 from es_medical.report.levels import gather, levels_grid
 from es_medical.report.paper import LEVELS, RATIOS
 from es_medical.report.reading.cases import pictures
-from es_medical.report.reading.runs import read_runs
 from es_medical.report.reading.store import ReportError
 from es_medical.report.tables import Context, ablation_table
-
-
-def one_group(store):
-    (group,) = group_runs(read_runs(store.uri).runs)
-    return group
 
 
 def sensing(store, method, ratio, psnr, digest=None, **more):
@@ -29,7 +22,7 @@ def sensing(store, method, ratio, psnr, digest=None, **more):
 
 def test_curves_are_drawn_against_epochs_and_against_minutes_of_training(store):
     store.log("es", items(28), curve=((0, 0.0, 20.0), (1, 60.0, 25.0), (2, 120.0, 28.0)))
-    left, right = curves_figure(one_group(store)).axes
+    left, right = curves_figure(store.group()).axes
     (first, second) = (axes.lines[0] for axes in (left, right))
     assert first.get_xdata() == pytest.approx([0, 1, 2])
     assert second.get_xdata() == pytest.approx([0.0, 1.0, 3.0])
@@ -40,20 +33,20 @@ def test_every_trained_method_has_a_line_of_its_own_and_what_learns_nothing_has_
     for method in METHODS:
         store.log(method, items(25))
     labels = {one.label for one in METHODS.values()}
-    lines = [line for line in curves_figure(one_group(store)).axes[0].lines if line.get_label() in labels]
+    lines = [line for line in curves_figure(store.group()).axes[0].lines if line.get_label() in labels]
     assert {line.get_label() for line in lines} == {one.label for one in METHODS.values() if one.trained}
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(lines)
 
 
 def test_runs_without_validation_psnr_have_no_curves(store):
     store.log("es", items(28), curve=())
-    assert curves_figure(one_group(store)) is None
+    assert curves_figure(store.group()) is None
 
 
 def test_levels_gather_one_point_of_each_ratio_beside_the_papers(store):
     for ratio, psnr in ((0.1, 24.0), (0.5, 40.0)):
         sensing(store, "es", ratio, psnr)
-    (levels,) = gather(group_runs(read_runs(store.uri).runs), Context(store.uri))
+    (levels,) = gather(store.groups(), store.context)
     assert {ratio: score.mean for ratio, score in levels.points["es"].items()} == pytest.approx({0.1: 24.0, 0.5: 40.0})
     (axes,) = levels_figure(levels).axes
     assert axes.get_xlim()[0] < axes.get_xlim()[1]  # the level grows to the right, as in the paper's figure
@@ -65,7 +58,7 @@ def test_levels_gather_one_point_of_each_ratio_beside_the_papers(store):
 
 def test_points_that_were_not_run_have_commands_that_make_their_data_first(store):
     sensing(store, "es", 0.3, 30.0)
-    (levels,) = gather(group_runs(read_runs(store.uri).runs), Context(store.uri))
+    (levels,) = gather(store.groups(), store.context)
     assert len(levels.commands) == 14
     assert levels.commands["EI, 70 %"].startswith("python -m monai.bundle run")
     new = levels.commands["ES, 90 %"]
@@ -77,14 +70,14 @@ def test_points_that_were_not_run_have_commands_that_make_their_data_first(store
 def test_two_data_sets_of_one_level_are_told_and_not_averaged(store):
     sensing(store, "es", 0.3, 30.0, digest="aa" * 32)
     sensing(store, "es", 0.3, 20.0, digest="bb" * 32)
-    (levels,) = gather(group_runs(read_runs(store.uri).runs), Context())
+    (levels,) = gather(store.groups(), store.context)
     assert levels.points["es"][0.3].mean == pytest.approx(20.0)
     assert any("2 data sets" in note and "bbbbbbbb" in note for note in levels.notes)
 
 
 def test_levels_are_listed_beside_the_papers(store):
     sensing(store, "es", 0.3, 30.0)
-    grid = levels_grid(gather(group_runs(read_runs(store.uri).runs), Context())[0])
+    grid = levels_grid(gather(store.groups(), store.context)[0])
     rows = {row[0].text: [cell.text for cell in row[1:]] for row in grid.rows}
     assert rows["ES, paper"] == ["25.68", "30.91", "34.57", "38.19", "41.76"]
     assert rows["ES, ours"] == ["", "", "30.00 ± 0.43", "", ""]
@@ -92,10 +85,10 @@ def test_levels_are_listed_beside_the_papers(store):
 
 def test_the_ablation_draws_complete_pairs_only(store):
     store.log("es", items(28))
-    group = one_group(store)
+    group = store.group()
     assert ablation_figure(ablation_table(group, Context())) is None
     store.log("splitting", items(27))
-    group = one_group(store)
+    group = store.group()
     figure = ablation_figure(ablation_table(group, Context()))
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["Splitting"]
 
@@ -104,7 +97,7 @@ def test_error_maps_of_all_methods_have_one_scale_which_their_errors_set(store):
     target = np.linspace(0, 1, 256, dtype=np.float32).reshape(1, 16, 16)
     for method, error in (("es", 0.1), ("ei", 0.3)):
         store.log(method, items(28), files={"test/cases.npz": case_arrays(target + error, target)})
-    figures = gallery(one_group(store))
+    figures = gallery(store.group())
     assert len(figures) == 2
     images = [axes.images[0] for axes in figures[0].axes if axes.images]
     errors = [image for image in images if image.get_cmap().name == "inferno"]
@@ -120,20 +113,20 @@ def test_error_maps_of_all_methods_have_one_scale_which_their_errors_set(store):
 def test_real_complex_and_rgb_images_are_drawn(store, channels):
     target = np.random.default_rng(0).random((channels, 12, 12), dtype=np.float32)
     store.log("es", items(28), files={"test/cases.npz": case_arrays(0.9 * target, target)})
-    assert png(gallery(one_group(store))[0]).startswith(b"\x89PNG")
+    assert png(gallery(store.group())[0]).startswith(b"\x89PNG")
 
 
 def test_only_items_that_all_methods_have_are_shown(store):
     target = np.ones((1, 12, 12), np.float32)
     store.log("es", items(28), files={"test/cases.npz": case_arrays(target, target, ("a", "b"))})
     store.log("ei", items(28), files={"test/cases.npz": case_arrays(target, target, ("b", "c"))})
-    assert len(gallery(one_group(store))) == 1
+    assert len(gallery(store.group())) == 1
 
 
 def test_without_arrays_the_newest_logged_pictures_are_shown_one_below_the_other(store):
     store.log("es", items(28), files=case_picture(10, time=5) | case_picture(200, time=9))
     store.log("ei", items(28), files=case_picture(60))
-    group = one_group(store)
+    group = store.group()
     (figure,) = gallery(group)
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["ES, case 0", "EI, case 0"]
     assert [int(np.asarray(axes.images[0].get_array()).max()) for axes in figure.axes] == [200, 60]
@@ -143,4 +136,4 @@ def test_without_arrays_the_newest_logged_pictures_are_shown_one_below_the_other
 def test_arrays_of_another_layout_are_an_error_that_names_the_run(store):
     store.log("es", items(28), files={"test/cases.npz": b"no archive"})
     with pytest.raises(ReportError, match=r"test/cases.npz of run es-seed0 cannot be read"):
-        gallery(one_group(store))
+        gallery(store.group())

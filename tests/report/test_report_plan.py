@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny import BUNDLES
+from report_store import BUNDLES
 
 from es_medical.methods import METHODS
 from es_medical.report.catalogue import STUDIES

@@ -6,15 +6,8 @@ import numpy as np
 import pytest
 from report_store import items
 
-from es_medical.report.groups import group_runs
-from es_medical.report.reading.runs import read_runs
 from es_medical.report.reading.timing import Curve, psnr_at, race, time_to
 from es_medical.report.statistics import difference, differences, interval
-
-
-def one_group(store):
-    (group,) = group_runs(read_runs(store.uri).runs)
-    return group
 
 
 def test_the_interval_covers_the_true_mean_about_as_often_as_it_says():
@@ -59,7 +52,7 @@ def test_items_without_a_finite_score_are_left_out_and_counted():
 def test_es_is_compared_with_every_method_and_the_baseline(store):
     store.log("es", items(28, n=12, spread=4.0))
     store.log("ei", {one: row | {"psnr": row["psnr"] - 2.0 + 0.1 * i} for i, (one, row) in enumerate(items(28, n=12).items())})
-    found = {(one.method, one.name): one for one in differences(one_group(store))}
+    found = {(one.method, one.name): one for one in differences(store.group())}
     assert set(found) == {(method, name) for method in ("ei", "baseline") for name in ("psnr", "ssim")}
     assert found["baseline", "psnr"].interval.mean == pytest.approx(8.0)
     assert found["baseline", "psnr"].verdict == "ES better"
@@ -68,7 +61,7 @@ def test_es_is_compared_with_every_method_and_the_baseline(store):
 
 def test_without_es_there_is_nothing_to_compare(store):
     store.log("ei", items(24))
-    assert differences(one_group(store)) == []
+    assert differences(store.group()) == []
 
 
 # --- time
@@ -99,7 +92,7 @@ def test_methods_are_compared_at_the_time_of_the_shortest_training(store):
     store.log("ei", items(24), curve=((0, 0.0, 20.0), (1, 50.0, 22.0), (2, 50.0, 24.0)))
     store.log("tv", items(22), curve=())
     store.log("tikhonov", items(21), curve=((1, 1.0, 20.5), (2, 1.0, 20.6)))  # two weights, not a training
-    found = race(one_group(store).runs)
+    found = race(store.group().runs)
     assert found.target == pytest.approx(29.0)  # 20 + 0.9 * 10
     assert found.equal_time == 20.0
     rows = {row.method: row for row in found.rows}
@@ -113,7 +106,7 @@ def test_methods_are_compared_at_the_time_of_the_shortest_training(store):
 
 def test_without_supervised_there_is_no_target(store):
     store.log("es", items(28))
-    found = race(one_group(store).runs)
+    found = race(store.group().runs)
     assert found.target is None
     assert found.rows[0].seconds is None
 
@@ -124,6 +117,6 @@ def test_times_are_means_over_seeds_and_none_as_soon_as_one_seed_fails(store):
     store.log("es", items(28), seed=1, curve=((0, 0.0, 20.0), (1, 20.0, 30.0)))
     store.log("ei", items(28), seed=0, curve=((0, 0.0, 20.0), (1, 10.0, 30.0)))
     store.log("ei", items(28), seed=1, curve=((0, 0.0, 20.0), (1, 10.0, 21.0)))
-    rows = {row.method: row for row in race(one_group(store).runs).rows}
+    rows = {row.method: row for row in race(store.group().runs).rows}
     assert rows["es"].seconds == pytest.approx((9.0 + 18.0) / 2)
     assert rows["ei"].seconds is None
