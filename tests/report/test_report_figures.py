@@ -30,17 +30,14 @@ def test_curves_are_drawn_against_epochs_and_against_minutes_of_training(store):
 
 
 def test_every_trained_method_has_a_line_of_its_own_and_what_learns_nothing_has_none(store):
+    store.log("es", items(25), curve=())
+    assert curves_figure(store.group()) is None
     for method in METHODS:
         store.log(method, items(25))
     labels = {one.label for one in METHODS.values()}
     lines = [line for line in curves_figure(store.group()).axes[0].lines if line.get_label() in labels]
     assert {line.get_label() for line in lines} == {one.label for one in METHODS.values() if one.trained}
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(lines)
-
-
-def test_runs_without_validation_psnr_have_no_curves(store):
-    store.log("es", items(28), curve=())
-    assert curves_figure(store.group()) is None
 
 
 def test_levels_gather_one_point_of_each_ratio_beside_the_papers(store):
@@ -56,31 +53,30 @@ def test_levels_gather_one_point_of_each_ratio_beside_the_papers(store):
     assert drawn[90.0] == LEVELS["es"][RATIOS.index(0.1)]
 
 
-def test_points_that_were_not_run_have_commands_that_make_their_data_first(store):
+def test_levels_are_listed_beside_the_papers_and_missing_points_have_commands_that_make_their_data_first(store):
     sensing(store, "es", 0.3, 30.0)
     (levels,) = gather(store.groups(), store.context)
-    assert len(levels.commands) == 14
-    assert levels.commands["EI, 70 %"].startswith("python -m monai.bundle run")
-    new = levels.commands["ES, 90 %"]
-    assert new.startswith("python -m data_prep demo digits demo_digits_ratio0.1.h5 --ratio 0.1 && python -m monai.bundle run")
-    assert "--ratio 0.1" in new.partition("&&")[2]
-    assert "--data_file demo_digits_ratio0.1.h5" in new
+    grid = levels_grid(levels)
+    rows = {row[0].text: [cell.text for cell in row[1:]] for row in grid.rows}
+    assert rows["ES, paper"] == ["25.68", "30.91", "34.57", "38.19", "41.76"]
+    assert rows["ES, ours"] == ["", "", "30.00 ± 0.43", "", ""]
+    commands = {name: command for command, (name,) in grid.commands.items()}
+    assert commands == levels.commands
+    assert len(commands) == 14
+    assert commands["EI, 70 %"].startswith("python -m monai.bundle run")
+    data, _, run = commands["ES, 90 %"].partition(" && ")
+    assert data == "python -m data_prep demo digits demo_digits_ratio0.1.h5 --ratio 0.1"
+    assert run.startswith("python -m monai.bundle run")
+    assert "--ratio 0.1" in run
+    assert "--data_file demo_digits_ratio0.1.h5" in run
 
 
-def test_two_data_sets_of_one_level_are_told_and_not_averaged(store):
+def test_two_data_sets_of_one_level_are_noted_and_not_averaged(store):
     sensing(store, "es", 0.3, 30.0, digest="aa" * 32)
     sensing(store, "es", 0.3, 20.0, digest="bb" * 32)
     (levels,) = gather(store.groups(), store.context)
     assert levels.points["es"][0.3].mean == pytest.approx(20.0)
     assert any("2 data sets" in note and "bbbbbbbb" in note for note in levels.notes)
-
-
-def test_levels_are_listed_beside_the_papers(store):
-    sensing(store, "es", 0.3, 30.0)
-    grid = levels_grid(gather(store.groups(), store.context)[0])
-    rows = {row[0].text: [cell.text for cell in row[1:]] for row in grid.rows}
-    assert rows["ES, paper"] == ["25.68", "30.91", "34.57", "38.19", "41.76"]
-    assert rows["ES, ours"] == ["", "", "30.00 ± 0.43", "", ""]
 
 
 def test_the_ablation_draws_complete_pairs_only(store):

@@ -1,4 +1,4 @@
-"""Jobs as processes: all end, failures are told with their log, GPUs are taken in turn."""
+"""Commands as processes: all end, failures are reported with their log, GPUs are taken in turn."""
 
 import os
 import subprocess
@@ -7,18 +7,19 @@ import time
 
 import pytest
 
-from es_medical.report.running.launch import Job, last_lines, run_jobs
+from es_medical.report.running.launch import CommandJob, last_lines, run_jobs
 
 
 def job(folder, name, code):
-    return Job(name, (sys.executable, "-c", code), folder / f"{name}.txt", folder)
+    return CommandJob(name, (sys.executable, "-c", code), folder / f"{name}.txt", folder)
 
 
-def test_a_job_that_fails_does_not_stop_the_others(tmp_path):
-    jobs = [job(tmp_path, "a", "print('hello')"), job(tmp_path, "b", "raise SystemExit(3)"), job(tmp_path, "c", "pass")]
-    finished = {one.job.name: one.status for one in run_jobs(jobs, 2)}
+def test_jobs_run_in_their_folder_and_one_that_fails_does_not_stop_the_others(tmp_path):
+    codes = {"a": "print('hello')", "b": "raise SystemExit(3)", "c": "open('made.txt', 'w').close()"}
+    finished = {one.job.name: one.status for one in run_jobs([job(tmp_path, *one) for one in codes.items()], 2)}
     assert finished == {"a": 0, "b": 3, "c": 0}
     assert last_lines(tmp_path / "a.txt") == "hello"
+    assert (tmp_path / "made.txt").is_file()
 
 
 def test_last_lines_are_the_end_of_the_log(tmp_path):
@@ -29,30 +30,19 @@ def test_last_lines_are_the_end_of_the_log(tmp_path):
 
 
 @pytest.mark.parametrize("parallel", [1, 2])
-def test_gpus_are_taken_in_turn(tmp_path, parallel):
-    code = "import os, time; print(os.environ['CUDA_VISIBLE_DEVICES']); time.sleep(0.2)"
+def test_gpus_are_taken_in_turn_and_cores_are_shared(tmp_path, monkeypatch, parallel):
+    monkeypatch.setattr("es_medical.report.running.launch.usable_cores", lambda: 8)
+    code = "import os, time; print(os.environ['CUDA_VISIBLE_DEVICES'], os.environ['OMP_NUM_THREADS']); time.sleep(0.2)"
     list(run_jobs([job(tmp_path, str(i), code) for i in range(4)], parallel, ("5", "7")))
     seen = {last_lines(tmp_path / f"{i}.txt") for i in range(4)}
-    assert seen == ({"5"} if parallel == 1 else {"5", "7"})
+    assert seen == ({"5 8"} if parallel == 1 else {"5 4", "7 4"})
 
 
-def test_cores_are_shared(tmp_path, monkeypatch):
-    monkeypatch.setattr("es_medical.report.running.launch.usable_cores", lambda: 8)
-    code = "import os; print(os.environ['OMP_NUM_THREADS'])"
-    list(run_jobs([job(tmp_path, "a", code)], 4))
-    assert last_lines(tmp_path / "a.txt") == "2"
-
-
-def test_a_run_held_to_one_core_takes_one_thread(tmp_path):
+def test_a_run_held_to_one_core_takes_one_thread():
     core = min(os.sched_getaffinity(0))
     code = f"import os; os.sched_setaffinity(0, {{{core}}}); from es_medical.cores import usable_cores; print(usable_cores())"
     held = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert held.stdout.strip() == "1"
-
-
-def test_jobs_run_in_their_folder(tmp_path):
-    list(run_jobs([job(tmp_path, "a", "open('made.txt', 'w').close()")]))
-    assert (tmp_path / "made.txt").is_file()
 
 
 def test_an_interruption_ends_the_running_job_and_starts_no_other(tmp_path):

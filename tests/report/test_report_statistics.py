@@ -37,31 +37,24 @@ def test_few_or_equal_values_have_no_interval_or_a_point(values, expected):
     assert math.isnan(found.mean) == (not values)
 
 
-def test_items_are_matched_by_their_id_and_the_rest_is_counted():
+def test_items_are_matched_by_their_id_and_what_is_not_compared_is_counted():
     found = difference("ei", "EI", "psnr", {"a": 3.0, "b": 5.0, "only": 9.0}, {"b": 4.0, "a": 1.0, "x": 0.0, "z": 0.0})
     assert found.interval.mean == pytest.approx(1.5)  # (3 - 1 + 5 - 4) / 2
     assert (found.n, found.es_only, found.other_only) == (2, 1, 2)
-
-
-def test_items_without_a_finite_score_are_left_out_and_counted():
     found = difference("ei", "EI", "psnr", {"a": 3.0, "b": math.nan, "c": math.inf}, {"a": 1.0, "b": 4.0, "c": 5.0})
     assert (found.n, found.undefined, found.interval.mean) == (1, 2, 2.0)
     assert found.verdict == "too few items"
 
 
 def test_es_is_compared_with_every_method_and_the_baseline(store):
-    store.log("es", items(28, n=12, spread=4.0))
     store.log("ei", {one: row | {"psnr": row["psnr"] - 2.0 + 0.1 * i} for i, (one, row) in enumerate(items(28, n=12).items())})
+    assert differences(store.group()) == []
+    store.log("es", items(28, n=12, spread=4.0))
     found = {(one.method, one.name): one for one in differences(store.group())}
     assert set(found) == {(method, name) for method in ("ei", "baseline") for name in ("psnr", "ssim")}
     assert found["baseline", "psnr"].interval.mean == pytest.approx(8.0)
     assert found["baseline", "psnr"].verdict == "ES better"
     assert found["ei", "ssim"].verdict == "no difference shown"
-
-
-def test_without_es_there_is_nothing_to_compare(store):
-    store.log("ei", items(24))
-    assert differences(store.group()) == []
 
 
 # --- time
@@ -76,9 +69,8 @@ def test_the_time_to_a_target_is_interpolated_between_validations(target, second
 
 
 def test_the_first_time_counts_when_a_curve_falls_and_rises_again():
-    assert time_to(Curve((0, 1, 2, 3), (0, 1, 2, 3), (0.0, 1.0, 2.0, 3.0), (20.0, 26.0, 22.0, 28.0)), 25.0) == pytest.approx(
-        5 / 6
-    )
+    again = Curve((0, 1, 2, 3), (0, 1, 2, 3), (0.0, 1.0, 2.0, 3.0), (20.0, 26.0, 22.0, 28.0))
+    assert time_to(again, 25.0) == pytest.approx(5 / 6)
 
 
 @pytest.mark.parametrize(("seconds", "psnr"), [(5.0, 22.5), (30.0, 29.0), (31.0, None)])
@@ -104,19 +96,13 @@ def test_methods_are_compared_at_the_time_of_the_shortest_training(store):
     assert rows["ei"].at_equal_time == pytest.approx(20.8)
 
 
-def test_without_supervised_there_is_no_target(store):
-    store.log("es", items(28))
+def test_times_are_means_over_seeds_and_none_as_soon_as_one_seed_fails_or_without_supervised(store):
+    for seed, (es, ei) in enumerate((((10.0, 30.0), (10.0, 30.0)), ((20.0, 30.0), (10.0, 21.0)))):
+        store.log("es", items(28), seed=seed, curve=((0, 0.0, 20.0), (1, *es)))
+        store.log("ei", items(28), seed=seed, curve=((0, 0.0, 20.0), (1, *ei)))
     found = race(store.group().runs)
-    assert found.target is None
-    assert found.rows[0].seconds is None
-
-
-def test_times_are_means_over_seeds_and_none_as_soon_as_one_seed_fails(store):
+    assert (found.target, found.rows[0].seconds) == (None, None)
     store.log("supervised", items(30), curve=((0, 0.0, 20.0), (1, 10.0, 30.0)))
-    store.log("es", items(28), seed=0, curve=((0, 0.0, 20.0), (1, 10.0, 30.0)))
-    store.log("es", items(28), seed=1, curve=((0, 0.0, 20.0), (1, 20.0, 30.0)))
-    store.log("ei", items(28), seed=0, curve=((0, 0.0, 20.0), (1, 10.0, 30.0)))
-    store.log("ei", items(28), seed=1, curve=((0, 0.0, 20.0), (1, 10.0, 21.0)))
     rows = {row.method: row for row in race(store.group().runs).rows}
     assert rows["es"].seconds == pytest.approx((9.0 + 18.0) / 2)
     assert rows["ei"].seconds is None

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from es_medical.cores import usable_cores
 
 
-class Job(NamedTuple):
+class CommandJob(NamedTuple):
     """One command.
 
     Attributes:
@@ -31,12 +31,12 @@ class Job(NamedTuple):
 class Finished(NamedTuple):
     """What became of a job."""
 
-    job: Job
+    job: CommandJob
     status: int
     seconds: float
 
 
-def run_jobs(jobs: Sequence[Job], parallel: int = 1, devices: Sequence[str] = ()) -> Iterator[Finished]:
+def run_jobs(jobs: Sequence[CommandJob], parallel: int = 1, devices: Sequence[str] = ()) -> Iterator[Finished]:
     """Run jobs and yield each as it ends.
 
     Args:
@@ -52,7 +52,7 @@ def run_jobs(jobs: Sequence[Job], parallel: int = 1, devices: Sequence[str] = ()
     threads = max(1, usable_cores() // parallel)
     running = set[subprocess.Popen[bytes]]()
 
-    def work(job: Job) -> Finished:
+    def work(job: CommandJob) -> Finished:
         device = free.get()
         try:
             return _run(job, _environment(threads, device), running)
@@ -76,7 +76,7 @@ def last_lines(log: Path, n: int = 5) -> str:
     return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-n:])
 
 
-def _run(job: Job, environment: Mapping[str, str], running: set[subprocess.Popen[bytes]]) -> Finished:
+def _run(job: CommandJob, environment: Mapping[str, str], running: set[subprocess.Popen[bytes]]) -> Finished:
     job.log.parent.mkdir(parents=True, exist_ok=True)
     start = time.monotonic()
     with (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from es_medical.knobs import knobs_in_force, same_knob
 from es_medical.methods import METHODS, current_name
 from es_medical.report.reading.store import ReportError
-from es_medical.report.running.launch import Finished, Job, last_lines, run_jobs
+from es_medical.report.running.launch import CommandJob, Finished, last_lines, run_jobs
 from es_medical.report.running.plan import Planned, decisive_knobs
 from es_medical.tracking.server import connect, resolve_uri, sqlite_path
 from es_medical.tracking.upload import experiment_of
@@ -109,11 +109,11 @@ def _same(found: "MlflowRun", run: Planned, how: Reproduction) -> bool:
     return all(same_knob(params.get(name, default), value) for name, (value, default) in wanted.items())
 
 
-def _job(run: Planned, how: Reproduction, parent: str) -> Job:
+def _job(run: Planned, how: Reproduction, parent: str) -> CommandJob:
     folder = how.folder(run)
     log = {"tracking_uri": how.uri, "experiment": how.experiment(run), "study": how.experiment(run), "scale": how.scale}
     log |= {"seed": str(how.seed)} | ({"parent_run": parent} if parent else {}) | dict(how.knobs)
-    return Job(run.name, run.command(how.bundles.resolve(), folder.resolve(), log), folder / "log.txt", how.work)
+    return CommandJob(run.name, run.command(how.bundles.resolve(), folder.resolve(), log), folder / "log.txt", how.work)
 
 
 def _with_data(runs: Sequence[Planned], how: Reproduction) -> list[Planned]:
@@ -129,7 +129,7 @@ def _made(commands: str, how: Reproduction) -> bool:
     for i, command in enumerate(commands.split(" && ")):
         words = shlex.split(command)
         log = how.work / "logs" / f"{'-'.join(words[3:6]).replace('/', '_')}-{i}.txt"
-        job = Job(command, (sys.executable, *words[1:]), log, how.work)
+        job = CommandJob(command, (sys.executable, *words[1:]), log, how.work)
         if any(_failed(one, how) for one in run_jobs([job])):
             return False
     return True
