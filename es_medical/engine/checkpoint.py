@@ -1,8 +1,6 @@
 """Checkpoints: resume exactly where training stopped, and keep the best weights."""
 
-import hashlib
 import logging
-import math
 import random
 import uuid
 import warnings
@@ -12,17 +10,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from es_medical.data import read_header
 from es_medical.data.atomic import whole_or_not
 from es_medical.engine.distributed import gather, rank, unwrapped, wait, world_size
+from es_medical.engine.identity import Identity
 from es_medical.engine.schedule import Schedule
 from es_medical.engine.trainer import Trainer
-from es_medical.inferers import Inferer, complete
+from es_medical.inferers import Inferer
 from es_medical.methods import current_name
-from es_medical.networks import ReynoldsAveraging
 from es_medical.physics import Operator
 
 logger = logging.getLogger(__name__)
@@ -64,6 +62,10 @@ class Checkpoints:
         self.best_score, self.best_epoch = float("-inf"), 0
         self.key = gather([uuid.uuid4().hex])[0]  # of this training, to know its files from those of another one
 
+    @property
+    def _identity(self) -> Identity:
+        return Identity.of(self.network, self.physics, self.inferer)
+
     def save_best(self, score: float, epoch: int) -> bool:
         """Keep the weights of `epoch` if their score is the best so far; a score that is not finite never is."""
         better = score > self.best_score and score < float("inf")
@@ -71,9 +73,7 @@ class Checkpoints:
             self.best_score, self.best_epoch = score, epoch
             if rank() == 0:
                 best = {"reconstructor": unwrapped(self.network).state_dict(), "epoch": epoch, "score": score}
-                best |= {"mask": self.physics.mask.cpu(), "settings": self.inferer.settings, "key": self.key}
-                best |= {"architecture": architecture(unwrapped(self.network)), "preparation": self.preparation}
-                best |= {"scanner": scanner(self.physics)}
+                best |= {"key": self.key, "preparation": self.preparation} | self._identity._asdict()
                 _write(best, self.folder / BEST)
                 self._write_denoiser()
         return better
@@ -105,12 +105,9 @@ class Checkpoints:
                 "random": states,
                 "key": self.key,
                 "identity": dict(identity or {}),
-                "architecture": architecture(unwrapped(self.network)),
-                "mask": self.physics.mask.cpu(),
-                "scanner": scanner(self.physics),
                 "average": None if trainer.average is None else trainer.average.state_dict(),
             }
-            _write(state, self.folder / LAST)
+            _write(state | self._identity._asdict(), self.folder / LAST)
 
     def read_last(self) -> dict[str, Any]:
         """Read what `save_last` wrote.
@@ -138,18 +135,16 @@ class Checkpoints:
         """
         before, now = state["identity"], dict(identity or {})
         trained, configured = (current_name(str(one.get("method"))) for one in (before, now))
-        if trained != configured or not torch.equal(state["mask"], self.physics.mask.cpu()):
+        kept, given = Identity.kept(state), self._identity
+        if trained != configured or not kept.same_mask(given):
             raise ValueError(
                 f"{self.folder / LAST} is of a training by method {trained} with its own sampling mask, this one "
                 f"is by {configured} with {int(self.physics.mask.sum())} measured entries: resume with the same method "
                 "and data, or train anew in another ckpt_dir"
             )
-        _check_same("training", self.folder, state["architecture"], architecture(unwrapped(self.network)))
-        different = _differences(state.get("scanner", {}), scanner(self.physics))
-        if different:
-            raise ValueError(
-                f"{self.folder / LAST} is of a training for another operator: other {different}; resume with its data"
-            )
+        kept.refuse_other_network(given, "training", self.folder)
+        if other := kept.other_scanner(given):
+            raise ValueError(f"{self.folder / LAST} is of a training for another operator: other {other}; resume with its data")
         _load(self.network, state["reconstructor"], self.folder)
         groups = trainer.optimizer.state_dict()["param_groups"]
         trainer.optimizer.load_state_dict({"state": state["optimizer"]["state"], "param_groups": groups})
@@ -217,37 +212,10 @@ def load_weights(folder: str | Path, network: nn.Module, physics: Operator, infe
     state = _read(Path(folder) / BEST, "train first, or set ckpt_dir to the folder of a trained model")
     if key is not None and state["key"] != key:
         raise RuntimeError(f"another training has written to {folder} meanwhile: give each its own ckpt_dir")
-    _check_same("weights", folder, state["architecture"], architecture(unwrapped(network)))
-    _check_same("weights", folder, {"split_input": state["settings"]["split_input"]}, {"split_input": inferer.split_input})
+    before, now = Identity.kept(state), Identity.of(network, physics, inferer)
+    before.refuse_other_network(now, "weights", folder)
     _load(network, state["reconstructor"], folder)
-    before, now = complete(state["settings"]), inferer.settings
-    for name in now:
-        if name != "averages_splits" and now[name] != before.get(name):
-            warnings.warn(
-                f"the weights in {folder} were trained with {name} {before.get(name)}, they are used with {now[name]}: "
-                "expect a worse result",
-                stacklevel=2,
-            )
-    if now["averages_splits"] != before["averages_splits"]:
-        kinds = "made from all measurements", "averages over splits"
-        warnings.warn(
-            f"the weights in {folder} were chosen by images that are {kinds[bool(before['averages_splits'])]}, these are "
-            f"{kinds[bool(now['averages_splits'])]}: set eval_split_input as in training to get what was tested",
-            stacklevel=2,
-        )
-    if not torch.equal(state["mask"], physics.mask.cpu()):
-        warnings.warn(
-            f"the weights in {folder} were trained with another sampling mask than the data has "
-            f"({int(state['mask'].sum())} and {int(physics.mask.sum())} measured entries): expect a worse result",
-            stacklevel=2,
-        )
-    different = _differences(state.get("scanner", {}), scanner(physics))
-    if different:
-        warnings.warn(
-            f"the weights in {folder} were trained for another operator than the data has: other {different}: "
-            "expect a worse result",
-            stacklevel=2,
-        )
+    before.warn_of_other_use(now, folder)
     return state["epoch"]
 
 
@@ -266,38 +234,6 @@ def read_preparation(folder: str | Path) -> dict[str, Any]:
         FileNotFoundError: nothing was trained here yet.
     """
     return _read(Path(folder) / BEST, "train first, or set ckpt_dir to the folder of a trained model").get("preparation", {})
-
-
-def architecture(network: nn.Module) -> dict[str, Any]:
-    """Describe what the weights of a reconstructor don't show: unrolled steps, which share weights, and the group."""
-    group = type(network.group).__name__ if isinstance(network, ReynoldsAveraging) else "none"
-    unrolled = network.reconstructor if isinstance(network, ReynoldsAveraging) else network
-    return {"iterations": getattr(unrolled, "n_iterations", 0), "group": group, "start": getattr(unrolled, "start", "initial")}
-
-
-def scanner(physics: Operator) -> dict[str, Any]:
-    """Describe what the mask doesn't say: geometry and norm of a CT scanner, the digest of a dense matrix; empty for MRI."""
-    geometry, norm, matrix = (getattr(physics, name, None) for name in ("geometry", "norm", "matrix"))
-    if isinstance(matrix, Tensor):
-        return {"matrix": hashlib.sha256(matrix.detach().cpu().float().numpy().tobytes()).hexdigest()}
-    return {} if geometry is None or norm is None else geometry.to_dict() | {"norm": float(norm)}
-
-
-def _differences(kept: Mapping[str, Any], given: Mapping[str, Any]) -> str:
-    """Names of what differs between two scanners, e.g. "angles, size"."""
-    names = sorted(name for name in kept.keys() | given.keys() if kept.get(name) != given.get(name))
-    old, new = kept.get("norm"), given.get("norm")
-    if old is None or new is None or math.isclose(old, new, rel_tol=1e-4):  # found by iterations; older files keep none
-        names = [name for name in names if name != "norm"]
-    return ", ".join(names if kept else ())
-
-
-def _check_same(what: str, folder: str | Path, kept: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Raise ValueError where a network is not what the files in `folder` are of."""
-    for name, value in given.items():
-        if kept.get(name, value) != value:  # older weights don't say everything
-            hint = "; it is True for --method es, False for supervised and mc" if name == "split_input" else ""
-            raise ValueError(f"the {what} in {folder} had {name} {kept[name]}, the configuration gives {value}{hint}")
 
 
 def random_states(generator: torch.Generator) -> dict[str, Any]:

@@ -1,4 +1,10 @@
-"""Several processes, one device each: started by torchrun, on GPUs (nccl) or CPUs (gloo)."""
+"""Several processes, one device each: started by torchrun, on GPUs (nccl) or CPUs (gloo).
+
+Why not `ignite.distributed`, which MONAI brings: under SLURM its `initialize` refuses torchrun with several processes on each
+of two nodes (it compares RANK and WORLD_SIZE with the tasks of SLURM) and its `finalize` replaces the environment of the
+process; `auto_model` puts a network on all GPUs of one process (DataParallel) and fails for one without parameters. What is
+left, rank, size, barrier and gathering, is a line each here, and has no copy of the group's state that outlives the group.
+"""
 
 import logging
 import os

@@ -1,4 +1,9 @@
-"""The learning rate of every step: a schedule over the epochs, times a linear warm-up over the first steps."""
+"""The learning rate of every step: a schedule over the epochs, times a linear warm-up over the first steps.
+
+Why not a composition of torch's schedulers: theirs are stepped together, ours at two paces (epochs and steps), whose rates
+multiply; and torch's cosine is a recursion over the epochs that rounds otherwise, so that learning rates would change in
+their last bits, and a training of version 0.1 would not be resumed bit by bit.
+"""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +21,7 @@ class Schedule(LRScheduler):
     "cosine":  r(e) = end + (1 - end) (1 + cos(pi e / (E - 1))) / 2: from 1 to `end`, which the last epoch has.
     warm-up:   w(k) = min(1, k / warmup).
 
-    It depends on e and k alone, not on what was stepped before: whoever resumes at them goes on bit by bit. `step` is called at
+    It depends on e and k alone, not on what was stepped before: a resumed training goes on bit by bit. `step` is called at
     the end of each epoch, `warm_up` at the start of each step.
 
     Args:
@@ -50,7 +55,7 @@ class Schedule(LRScheduler):
             raise ValueError(f"warmup must be a whole number of steps, 0 for none, got {warmup}")
         self.kind, self.milestones, self.factor = kind, list(milestones), factor
         self.epochs, self.end, self.warmup = epochs, end, int(warmup)
-        self.iteration = self.warmup  # full rate until `warm_up` is called: who never does trains without it
+        self.iteration = self.warmup  # full rate where `warm_up` is never called
         super().__init__(optimizer)
 
     def get_lr(self) -> list[float]:  # type: ignore[override]  # never tensors here

@@ -9,6 +9,7 @@ from typing import Any
 from es_medical.data import file_digest
 from es_medical.engine.checkpoint import BEST
 from es_medical.engine.config import positive_int
+from es_medical.engine.identity import changed
 from es_medical.groups import Group
 from es_medical.inferers import Inferer, complete
 from es_medical.methods import current_name
@@ -91,17 +92,14 @@ def read_factor(path: Path, level: float, settings: Mapping[str, Any]) -> float:
 
 
 def interval_settings(inferer: Inferer, group: Group, ckpt_dir: str | Path, method: str) -> dict[str, Any]:
-    """Return what a calibration is good for: the weights, how they reconstruct, and the group."""
-    own: dict[str, Any] = {"method": current_name(method), "group": type(group).__name__}
-    own |= {"n_samples": inferer.n_samples, "whole_group": inferer.whole_group}
-    return own | {"weights": file_digest(Path(ckpt_dir) / BEST)} | dict(inferer.settings)
+    """Return what a calibration is valid for: the weights, how they reconstruct, and the group."""
+    own = {"method": current_name(method), "group": type(group).__name__, "n_samples": inferer.n_samples}
+    own |= {"whole_group": inferer.whole_group, "weights": file_digest(Path(ckpt_dir) / BEST)}
+    return own | dict(inferer.settings)
 
 
 def check_settings(path: Path, kept: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Raise ValueError where a calibration is not of what it is to be used for; the message names what differs."""
-    before = dict(complete(kept))
-    if "method" in before:
-        before["method"] = current_name(str(before["method"]))
-    different = [f"{name} {before.get(name)} and {value}" for name, value in given.items() if before.get(name) != value]
+    different = [f"{name} {before} and {now}" for name, (before, now) in changed(complete(kept), given).items()]
     if different:
         raise ValueError(f"{path} was made for something else ({'; '.join(different)}): calibrate anew by {CALIBRATE}")

@@ -1,0 +1,119 @@
+"""What weights were trained for: kept with them, and compared wherever they are resumed, loaded or calibrated."""
+
+import hashlib
+import math
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from es_medical.engine.distributed import unwrapped
+from es_medical.inferers import Inferer, complete
+from es_medical.methods import current_name
+from es_medical.networks import ReynoldsAveraging
+from es_medical.physics import Operator
+from es_medical.types import Mask
+
+
+class Identity(NamedTuple):
+    """What the numbers of a checkpoint do not show of the network, operator and input that they belong to.
+
+    Attributes:
+        architecture: unrolled steps, which share weights; the group of the average; what the first image is.
+        mask: sampling mask, on the CPU.
+        scanner: geometry and norm of a CT scanner, or the digest of a dense matrix; empty for MRI.
+        settings: what the network expects of its input (see `Inferer.settings`).
+    """
+
+    architecture: Mapping[str, Any]
+    mask: Mask
+    scanner: Mapping[str, Any]
+    settings: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, network: nn.Module, physics: Operator, inferer: Inferer) -> "Identity":
+        """Describe a reconstructor, with or without a parallel wrapper, its operator and how it is used."""
+        return cls(architecture(unwrapped(network)), physics.mask.cpu(), scanner(physics), inferer.settings)
+
+    @classmethod
+    def kept(cls, state: Mapping[str, Any]) -> "Identity":
+        """Read the identity in a checkpoint; version 0.1 kept less of it."""
+        return cls(state["architecture"], state["mask"], state.get("scanner", {}), complete(state.get("settings", {})))
+
+    def refuse_other_network(self, given: "Identity", what: str, folder: str | Path) -> None:
+        """Raise ValueError where weights would load into a network, or for an input, that they are not of.
+
+        Args:
+            given: that of the configuration.
+            what: "weights" or "training", for the message.
+            folder: where they are, for the message.
+        """
+        before, now = ({**one.architecture, "split_input": one.settings.get("split_input")} for one in (self, given))
+        for name, value in now.items():
+            if before.get(name) not in (None, value):  # older weights don't say everything
+                hint = "; it is True for --method es, False for supervised and mc" if name == "split_input" else ""
+                raise ValueError(f"the {what} in {folder} had {name} {before[name]}, the configuration gives {value}{hint}")
+
+    def same_mask(self, given: "Identity") -> bool:
+        """Whether both have the same sampling mask."""
+        return torch.equal(self.mask, given.mask)
+
+    def other_scanner(self, given: "Identity") -> str:
+        """Return the names of what differs between the scanners, e.g. "angles, size"; "" where nothing is known to."""
+        names = set(changed(self.scanner, given.scanner)) | (self.scanner.keys() - given.scanner.keys())
+        old, new = self.scanner.get("norm"), given.scanner.get("norm")
+        if old is None or new is None or math.isclose(old, new, rel_tol=1e-4):  # found by iterations; older files keep none
+            names.discard("norm")
+        return ", ".join(sorted(names)) if self.scanner else ""
+
+    def warn_of_other_use(self, given: "Identity", folder: str | Path) -> None:
+        """Warn of everything that weights were trained with otherwise than they are used: settings, mask and scanner."""
+        different = changed(self.settings, given.settings)
+        averages = different.pop("averages_splits", None)
+        texts = [
+            f"were trained with {name} {before}, they are used with {now}: expect a worse result"
+            for name, (before, now) in different.items()
+        ]
+        if averages:
+            before, now = ("averages over splits" if yes else "made from all measurements" for yes in averages)
+            texts.append(
+                f"were chosen by images that are {before}, these are {now}: set eval_split_input as in training to get what "
+                "was tested"
+            )
+        if not self.same_mask(given):
+            measured = f"({int(self.mask.sum())} and {int(given.mask.sum())} measured entries)"
+            texts.append(f"were trained with another sampling mask than the data has {measured}: expect a worse result")
+        if other := self.other_scanner(given):
+            texts.append(f"were trained for another operator than the data has: other {other}: expect a worse result")
+        for text in texts:
+            warnings.warn(f"the weights in {folder} {text}", stacklevel=3)
+
+
+def changed(kept: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the settings that differ from those kept with weights or a calibration: name -> (kept, given).
+
+    >>> changed({"sigma": 0.1, "method": "ei_lot"}, {"sigma": 0.2, "method": "ei_alternating"})
+    {'sigma': (0.1, 0.2)}
+    """
+    before = dict(kept)
+    if "method" in before:
+        before["method"] = current_name(str(before["method"]))
+    return {name: (before.get(name), value) for name, value in given.items() if before.get(name) != value}
+
+
+def architecture(network: nn.Module) -> dict[str, Any]:
+    """Describe what the weights of a reconstructor don't show: unrolled steps, which share weights, and the group."""
+    group = type(network.group).__name__ if isinstance(network, ReynoldsAveraging) else "none"
+    unrolled = network.reconstructor if isinstance(network, ReynoldsAveraging) else network
+    return {"iterations": getattr(unrolled, "n_iterations", 0), "group": group, "start": getattr(unrolled, "start", "initial")}
+
+
+def scanner(physics: Operator) -> dict[str, Any]:
+    """Describe what the mask doesn't say: geometry and norm of a CT scanner, the digest of a dense matrix; empty for MRI."""
+    geometry, norm, matrix = (getattr(physics, name, None) for name in ("geometry", "norm", "matrix"))
+    if isinstance(matrix, Tensor):
+        return {"matrix": hashlib.sha256(matrix.detach().cpu().float().numpy().tobytes()).hexdigest()}
+    return {} if geometry is None or norm is None else geometry.to_dict() | {"norm": float(norm)}
