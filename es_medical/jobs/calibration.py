@@ -15,7 +15,7 @@ from es_medical.engine.distributed import gather, rank, unwrapped
 from es_medical.engine.evaluator import Evaluator
 from es_medical.groups import Group
 from es_medical.jobs.intervals import FEWER, interval_settings
-from es_medical.jobs.training import Record
+from es_medical.jobs.record import Record
 from es_medical.output.results import print_table
 from es_medical.physics import Batch
 from es_medical.tracking import Tracker, terminate_on_sigterm

@@ -1,114 +1,32 @@
-"""Whole jobs: train, choose the best weights, test them, track everything."""
+"""Train, choose the best weights, test them, track everything; or test weights alone."""
 
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import torch
-import yaml
 from ignite.engine import Engine, Events
 from monai.engines import Workflow
-from numpy.typing import NDArray
 from torch import Tensor
 
-from es_medical.data import file_digest
 from es_medical.engine.averaging import in_use
 from es_medical.engine.checkpoint import BEST, Checkpoints
-from es_medical.engine.config import positive_int, resolved_configuration
+from es_medical.engine.config import positive_int
 from es_medical.engine.distributed import rank, unwrapped
-from es_medical.engine.evaluator import Case, Evaluator
+from es_medical.engine.evaluator import Evaluator
 from es_medical.engine.trainer import Trainer
 from es_medical.jobs.diagnosis_tags import diagnosis_tags
-from es_medical.methods import METHODS
+from es_medical.jobs.record import Record
 from es_medical.networks import Penalised
-from es_medical.output.pictures import picture
 from es_medical.output.results import exact_tag, json_value, markdown, numbers, print_summary, summary_table
-from es_medical.tracking import Tracker, make_tracker, terminate_on_sigterm
+from es_medical.tracking import Tracker, terminate_on_sigterm
 
 logger = logging.getLogger(__name__)
 
 SCORES = ("psnr", "ssim", "equiv", "heldout", "baseline_psnr", "baseline_ssim")
 """Scores that get a curve or a number in MLflow; test/cases.json has the others too."""
-
-STEPS = ("initialize", "run", "finalize")
-"""Entries of a configuration that are done, and no knobs."""
-
-
-@dataclass(frozen=True)
-class Record:
-    """What is recorded of a job, and where.
-
-    Attributes:
-        tracking_uri: MLflow's; None takes MLFLOW_TRACKING_URI, else sqlite:///mlflow.db in the working directory.
-        experiment: name of the MLflow experiment.
-        run_name: name of the run.
-        tags: what the run is: method, operator, bundle, ...
-        output_dir: folder for what is not sent to MLflow yet.
-        data_file: the slice file, for the lineage.
-        study: what the run is a part of, as `es_medical.report` tells its runs from others; None for nothing.
-        parent_run: MLflow run that this one is a child of; None for none.
-        window: values shown as black and white in pictures, in stored units.
-        error_max: value shown as white in spread and error pictures.
-    """
-
-    tracking_uri: str | None
-    experiment: str
-    run_name: str
-    tags: Mapping[str, Any]
-    output_dir: str
-    data_file: str
-    study: str | None = None
-    parent_run: str | None = None
-    window: tuple[float, float] = (0.0, 1.0)
-    error_max: float = 0.2
-
-    @property
-    def method(self) -> str:
-        """The training method, by the tags."""
-        return str(self.tags.get("method", "network"))
-
-    @property
-    def learns(self) -> bool:
-        """Whether the method is a training; a name that is not ours counts as one."""
-        return self.method not in METHODS or METHODS[self.method].trained
-
-    def tracker(self, run_id: str | None = None) -> Tracker:
-        """Make the tracker of this process; only the first one tracks."""
-        spool = Path(self.output_dir) / "unsent"
-        return make_tracker(rank() == 0, self.tracking_uri, self.experiment, self.run_name, spool, run_id)
-
-    def start(self, tracker: Tracker, engines: Mapping[str, Workflow], epoch: int = 0) -> None:
-        """Log what the run is made of; `engines` by the split that they work on."""
-        configuration = resolved_configuration()
-        knobs = {name: value for name, value in configuration.items() if not isinstance(value, dict) and name not in STEPS}
-        size = next(iter(engines.values())).physics.image_size  # type: ignore[attr-defined]  # our engines
-        groups = {"study": self.study, "mlflow.parentRunId": self.parent_run, "image_size": f"{size[0]} x {size[1]}"}
-        tags = {name: str(value) for name, value in (dict(self.tags) | groups).items() if value is not None}
-        tracker.start(knobs, yaml.safe_dump(configuration, sort_keys=False), tags, epoch)
-        path = Path(self.data_file)
-        digest = file_digest(path) if rank() == 0 else ""
-        for context, engine in engines.items():
-            tracker.log_dataset(path, f"{path.name}:{context}", context, digest, _size(engine))
-        sizes = ", ".join(f"{_size(engine)} {context} slices" for context, engine in engines.items())
-        logger.info("%s: %s of %s", self.run_name, sizes, self.data_file)
-
-    def arrays(self, cases: Sequence[Case]) -> dict[str, NDArray[Any]]:
-        """Gather the cases as arrays: `id` (n,), images (n, C, H, W) in stored units, and the window that is shown."""
-        names = ["baseline", "reconstruction", "spread"]
-        names += ["target"] if all(case.target is not None for case in cases) else []
-        images = {name: np.stack([getattr(case, name).numpy() for case in cases]) for name in names} if cases else {}
-        return {"id": np.array([case.id for case in cases], dtype=str), "window": np.array(self.window, float)} | images
-
-    def picture(self, case: Case, baseline: str) -> NDArray[np.uint8]:
-        """Lay out one case: baseline | reconstruction | spread | target | error."""
-        images = (case.baseline, case.reconstruction, case.spread, case.target)
-        low, high = self.window
-        return picture(*images, window=(float(low), float(high)), error_max=float(self.error_max), baseline_name=baseline)
 
 
 class Evaluation:
@@ -152,7 +70,7 @@ class Training(Evaluation):
     """Trains, keeps the best weights and tests them, in one MLflow run. Only the first process tracks and writes.
 
     For a method that learns nothing the weight of its penalty is chosen instead, on the validation slices and by the same key
-    metric (see `search_weight`).
+    metric (see `search_penalty`).
 
     Args:
         trainer: the training engine.
@@ -233,13 +151,13 @@ class Training(Evaluation):
         logger.info("%s learns nothing: epochs, lr, resume and the other knobs of a training are not used", self.record.method)
         start, network = time.monotonic(), unwrapped(self.checkpoints.network)
         if isinstance(network, Penalised):
-            self._choose_weight(network, tracker)
+            self._choose_penalty(network, tracker)
         line = self._validate(1, tracker)
         seconds = time.monotonic() - start
         tracker.log_metrics({"epoch": 1, "epoch_time": seconds}, self.trainer.state.iteration)
         logger.info("%s  %.1f s%s", self.record.method, seconds, line)
 
-    def _choose_weight(self, network: Penalised, tracker: Tracker) -> None:
+    def _choose_penalty(self, network: Penalised, tracker: Tracker) -> None:
         """Log the score of every weight, the number of the weight as step, and set the best one."""
 
         def score(weight: float) -> float:
@@ -322,13 +240,8 @@ class Training(Evaluation):
         return f"  held-out {metrics['heldout']:.4f}{psnr}{'  best so far' if best else ''}"
 
 
-def _size(engine: Workflow) -> int:
-    """Number of slices that an engine works on, over all processes."""
-    return len(engine.data_loader.dataset)  # type: ignore[union-attr, arg-type]
-
-
 DECADES = tuple(10.0**k for k in range(-5, 1))
-"""Weights of a penalty that `search_weight` tries first: 10^-5, ..., 1, in stored units."""
+"""Weights of a penalty that `search_penalty` tries first: 10^-5, ..., 1, in stored units."""
 
 
 def search_penalty(score: Callable[[float], float]) -> dict[float, float]:
@@ -340,7 +253,7 @@ def search_penalty(score: Callable[[float], float]) -> dict[float, float]:
     Returns:
         Every weight that was tried, in that order, and its score.
 
-    >>> [f"{weight:.3g}" for weight in search_weight(lambda weight: -abs(math.log10(weight) + 1.4))][-2:]
+    >>> [f"{weight:.3g}" for weight in search_penalty(lambda weight: -abs(math.log10(weight) + 1.4))][-2:]
     ['0.316', '0.0316']
     """
     scores = {weight: score(weight) for weight in DECADES}

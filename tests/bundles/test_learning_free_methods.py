@@ -3,7 +3,7 @@
 import pytest
 from tiny import BUNDLE_NAMES, causes, execute, workflow, write_slices_for
 
-from es_medical.jobs import training as weight_search
+from es_medical.jobs import training
 from es_medical.methods import METHODS
 
 pytestmark = pytest.mark.filterwarnings(
@@ -30,7 +30,7 @@ def data_file(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def few_weights(monkeypatch):
     """Two decades in place of six."""
-    monkeypatch.setattr(weight_search, "DECADES", (0.001, 0.1))
+    monkeypatch.setattr(training, "DECADES", (0.001, 0.1))
 
 
 @pytest.mark.parametrize("bundle", BUNDLE_NAMES)
