@@ -29,6 +29,29 @@ def per_item(value: float | Tensor, x: Tensor) -> float | Tensor:
     return value.view(-1, *[1] * (x.ndim - 1)) if isinstance(value, Tensor) and value.ndim else value
 
 
+class Recorder:
+    """A reconstructor that keeps what another one was given and gave, call by call."""
+
+    def __init__(self, reconstructor: Callable[..., Tensor]) -> None:
+        self.reconstructor = reconstructor
+        self.given: list[Tensor] = []
+        self.physics: list[Operator] = []
+        self.gave: list[Tensor] = []
+
+    def __call__(self, y: Tensor, physics: Operator, generator: object = None) -> Tensor:
+        self.given.append(y)
+        self.physics.append(physics)
+        self.gave.append(self.reconstructor(y, physics, generator))
+        return self.gave[-1]
+
+
+def bent(y: Tensor, physics: Operator, generator: object = None) -> Tensor:
+    """A fixed nonlinear reconstructor that reads the operator, couples measured numbers and is not equivariant."""
+    x = physics.A_adjoint(y)
+    ramp = torch.linspace(-0.5, 1.0, x.shape[-1], dtype=x.dtype) + torch.linspace(0, 0.7, x.shape[-2], dtype=x.dtype)[:, None]
+    return torch.tanh(1.5 * x + ramp) + 0.3 * x.roll(1, -1).square()
+
+
 def line_mri(size: tuple[int, int], acceleration: float = 2.0, seed: int = 0) -> MRI:
     return MRI(gaussian_line_mask(size[1], acceleration, 0.1, seed), size)
 

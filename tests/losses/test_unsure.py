@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from es_medical.groups import D4
-from es_medical.losses import Loss, RampWeighting, Sure, Unsure, attach_multiplier, noise_level_of
+from es_medical.losses import RampWeighting, Sure, Unsure, attach_multiplier, noise_level_of
 from es_medical.losses.unsure import multiplier, reversed_gradient
 from es_medical.networks import MoDL, ReynoldsAveraging, unet
 from es_medical.physics import Batch, Inpainting, measure
@@ -176,10 +176,3 @@ def test_impossible_first_guesses_are_refused(initial):
 def test_second_multiplier_is_refused():
     with pytest.raises(ValueError, match="ReynoldsAveraging already has a noise_multiplier"):
         attach_multiplier(network(), 0.1)
-
-
-def test_unsure_keeps_the_contract_and_refuses_impossible_steps():
-    assert isinstance(Unsure(), Loss)
-    assert not Unsure.needs_image
-    with pytest.raises(ValueError, match=r"tau must be > 0, or None for 0.1 of the noise level; got 0.0"):
-        Unsure(0.0)

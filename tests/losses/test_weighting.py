@@ -1,7 +1,7 @@
 import pytest
 import torch
 from dense_ct import DenseCT, even_views
-from helpers import line_mri, randn, rng, within
+from helpers import Recorder, line_mri, randn, rng, within
 
 from es_medical.groups import D4, FineRotations
 from es_medical.losses import (
@@ -48,17 +48,6 @@ class Fixed(Split):
 
     def __call__(self, physics, batch, generator):
         return self.m1.expand(batch, -1, -1, -1)
-
-
-class Recorder:
-    """Hands a reconstructor on and keeps what it was given and gave."""
-
-    def __init__(self, reconstructor):
-        self.reconstructor = reconstructor
-
-    def __call__(self, y, physics, generator=None):
-        self.physics1, self.x_hat = physics, self.reconstructor(y, physics, generator)
-        return self.x_hat
 
 
 class Linear:
@@ -185,7 +174,7 @@ def draws(unit, alpha, assumed, n=6_000):
     f, split = Recorder(nonlinear), Split(unit, 0.6)
     y = measure(physics, 5 * x, SIGMA, generator)
     total = EquivariantSplitting(split, assumed, alpha, W, weighting=weighting)(f, Batch(y, physics), generator).total
-    error, m1 = physics.A(f.x_hat - 5 * x), f.physics1.mask
+    error, m1 = physics.A(f.gave[-1] - 5 * x), f.physics[-1].mask
     return total, W * mean_square(error, m1, weighting) + mean_square(error, physics.mask - m1, weighting)
 
 
@@ -342,7 +331,7 @@ def test_mean_of_es_weighted_by_frequency_is_the_noiseless_quantity_and_a_consta
     total = EquivariantSplitting(Split(split_ratio=0.5), assumed, ALPHA, W, weighting=weighting)(
         f, Batch(y, physics), generator
     ).total
-    error, m1 = physics.A(f.x_hat - x), f.physics1.mask
+    error, m1 = physics.A(f.gave[-1] - x), f.physics[-1].mask
     m2, ones = physics.mask - m1, torch.ones_like(y)
     noiseless = W * mean_square(error, m1, weighting) + mean_square(error, m2, weighting)
     traces = [mean_square(ones, m, weighting) for m in (m1, m2)]
