@@ -5,7 +5,7 @@ import torch
 from dense_ct import DenseCT, even_views
 from helpers import coil_maps, line_mri, randn, rng, virtual_batch
 
-from es_medical.groups import D4, Flips, Rotations
+from es_medical.groups import D4, Rotations
 from es_medical.physics import (
     MRI,
     CompressedSensing,
@@ -13,7 +13,6 @@ from es_medical.physics import (
     Inpainting,
     MultiCoilMRI,
     MultiCoilProtocol,
-    VirtualPhysics,
 )
 from es_medical.physics.line_masks import center_lines
 from es_medical.physics.virtual import draw_virtual
@@ -21,7 +20,7 @@ from es_medical.randomness import item_generator
 from es_medical.splits import Split
 
 UNITS = ["lines", "samples"]
-CT_UNITS = {"views": (5, 1), "bins": (1, 6), "rays": (5, 6)}  # and the shape of their masks
+CT_UNITS = ["views", "bins", "rays"]
 MODES = ["exact", "bernoulli"]
 
 
@@ -44,33 +43,130 @@ def count(mask, physics, unit):
     return mask.expand(-1, 1, *physics.image_size).flatten(1).sum(-1)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("unit", UNITS)
-def test_parts_are_a_partition_of_the_mask_with_the_zero_frequency_in_m1(unit, mode):
+def scanner(mask=None):
+    """5 views of 6 detector bins."""
+    return DenseCT(6, even_views(5, 2), mask=mask)
+
+
+def kspace_operators():
     virtual = virtual_batch(line_mri((9, 9)), D4())
-    cases = [line_mri((8, 12)), line_mri((9, 9)), points((6, 8)), points((5, 7), batch=8), virtual]
-    for physics, n_center in itertools.product(cases, (1, 2)):
-        m1 = Split(unit, 0.6, n_center, mode)(physics, 8, rng(1))
+    coils = MultiCoilMRI(line_mri((6, 8)).mask, coil_maps(8, 3, (6, 8)))
+    return [line_mri((8, 12)), line_mri((9, 9)), points((6, 8)), points((5, 7), batch=8), virtual, coils]
+
+
+def ct_scanners():
+    """All rays, views 1 and 3 missing, bin 0 missing, single rays missing, and other rays missing in each item."""
+    views, bins, rays = torch.ones(1, 1, 5, 1), torch.ones(1, 1, 1, 6), (torch.rand(8, 1, 5, 6, generator=rng(3)) < 0.6).float()
+    views[..., [1, 3], :], bins[..., 0] = 0, 0
+    return [scanner(), scanner(views), scanner(bins), scanner(views * bins), scanner(rays[:1]), scanner(rays)]
+
+
+def image_operators():
+    """Colour images with missing values, pixels or columns, decimated ones, and products with a matrix; with their units."""
+    values, each = (Inpainting((torch.rand(n, 3, 6, 8, generator=rng(1)) < 0.5).float(), (6, 8), 3) for n in (1, 8))
+    pixels = Inpainting((torch.rand(6, 8, generator=rng(2)) < 0.5).float(), (6, 8), 3)
+    columns = Inpainting(torch.tensor([1.0, 0, 1, 1, 0, 1, 0, 1]), (6, 8), 3)
+    pairs = [("values", one) for one in (values, each, pixels)] + [("pixels", one) for one in (values, each, pixels)]
+    pairs += [("columns", columns), ("pixels", Decimation((6, 8), 2, 3)), ("rows", CompressedSensing(randn(20, 48), (6, 8)))]
+    return pairs
+
+
+AXES = {
+    **{"lines": (-1,), "samples": (-2, -1), "views": (-2,), "bins": (-1,), "rays": (-2, -1)},
+    **{"values": (-3, -2, -1), "pixels": (-2, -1), "columns": (-1,), "rows": (-1,)},
+}
+"""Axes of y along which units differ; all others share them."""
+
+PAIRS = [(unit, physics) for unit in UNITS for physics in kspace_operators()]
+PAIRS += [(unit, physics) for unit in CT_UNITS for physics in ct_scanners()]
+PAIRS += image_operators()
+SHARED = [(unit, physics) for unit, physics in PAIRS if len(physics.mask) == 1]  # a mask for all items
+SQUARE = [(unit, physics) for unit, physics in SHARED if physics.image_size[0] == physics.image_size[1]]
+
+
+def each(pairs):
+    """Parametrise a test by units and operators."""
+    return pytest.mark.parametrize(("unit", "physics"), [pytest.param(*one, id=f"{one[0]}-{i}") for i, one in enumerate(pairs)])
+
+
+def image(physics, n=8):
+    return randn(n, *physics.img_size, dtype=torch.float64 if physics.units[0] == "views" else torch.float32)
+
+
+def units_in(mask, unit, physics):
+    """Number of units with an entry in a mask, of each of 8 items."""
+    full = mask.expand_as(physics.A(image(physics)))
+    shared = [axis for axis in range(1 - full.ndim, 0) if axis not in AXES[unit]]
+    return (full.amax(shared) if shared else full).flatten(1).sum(1)
+
+
+def zero_frequency(unit, physics):
+    """Indicator of the measured entries that always stay in M1; None for other measurements than k-space."""
+    if unit not in UNITS:
+        return None
+    column = center_lines(physics.image_size[1], 1).float()
+    return physics.mask * column
+
+
+@pytest.mark.parametrize("mode", MODES)
+@each(PAIRS)
+def test_parts_are_a_partition_of_the_mask_in_whole_units(unit, physics, mode):
+    for split_ratio in (0.05, 0.6, 0.95):
+        m1 = Split(unit, split_ratio, mode=mode)(physics, 8, rng(1))
         m2 = physics.mask - m1
         assert len(m1) == 8
-        assert set(m1.unique().tolist()) == {0.0, 1.0}
-        assert set(m2.unique().tolist()) == {0.0, 1.0}
+        assert set(m1.unique().tolist()) == set(m2.unique().tolist()) == {0.0, 1.0}
         assert (m1 * m2 == 0).all()
         assert torch.equal(m1 + m2, physics.mask.expand_as(m1))
-        height, width = physics.image_size
-        zero = physics.mask.expand(8, 1, height, width)[..., height // 2, width // 2]
-        assert torch.equal(m1.expand(8, 1, height, width)[..., height // 2, width // 2], zero)
+        first, second, both = (units_in(m, unit, physics) for m in (m1, m2, physics.mask))
+        assert min(first.min(), second.min()) >= 1
+        assert torch.equal(first + second, both)  # no unit is in both
+        if (kept := zero_frequency(unit, physics)) is not None:
+            assert torch.equal(m1 * kept, kept.expand_as(m1))
+    torch.testing.assert_close(
+        physics.masked(m1).A(image(physics)) + physics.masked(m2).A(image(physics)), physics.A(image(physics))
+    )
 
 
-@pytest.mark.parametrize("split_ratio", [0.1, 0.5, 0.8, 0.95])
-@pytest.mark.parametrize(
-    ("unit", "physics"), [("lines", line_mri((6, 40))), ("samples", line_mri((6, 16))), ("samples", points((9, 8)))]
-)
-def test_exact_split_gives_m1_the_stated_share(unit, physics, split_ratio):
-    measured = int(count(physics.mask, physics, unit)[0])
-    m1 = Split(unit, split_ratio)(physics, 16, rng())
-    kept = int(count(physics.mask * center_lines(physics.image_size[1], 1), physics, unit)[0])
-    assert (count(m1, physics, unit) == max(round(split_ratio * measured), kept)).all()
+@each(PAIRS)
+def test_exact_split_gives_m1_the_stated_share_of_each_item(unit, physics):
+    kept = zero_frequency(unit, physics)
+    least = 1 if kept is None else units_in(kept, unit, physics).clamp(min=1)
+    measured = units_in(physics.mask, unit, physics)
+    for split_ratio in (0.1, 0.5, 0.8, 0.95):
+        found = units_in(Split(unit, split_ratio)(physics, 8, rng(4)), unit, physics)
+        assert torch.equal(found, torch.round(split_ratio * measured).clamp(min=least).clamp(max=measured - 1))
+
+
+@each(PAIRS)
+def test_seed_decides_and_items_have_their_own_split(unit, physics):
+    split = Split(unit, 0.5)
+    m1 = split(physics, 8, rng(1))
+    assert torch.equal(m1, split(physics, 8, rng(1)))
+    assert not torch.equal(m1, split(physics, 8, rng(2)))
+    assert len({tuple(one.flatten().tolist()) for one in m1}) > 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+@each(SHARED)
+def test_split_of_an_item_does_not_depend_on_its_batch(unit, physics, mode):
+    split, keys = Split(unit, 0.5, mode=mode), "abcdefgh"
+    together = split(physics, 8, [item_generator(0, key) for key in keys])
+    for i in (4, 0, 2):
+        assert torch.equal(split(physics, 1, [item_generator(0, keys[i])]), together[i : i + 1])
+
+
+@each(SQUARE)
+def test_virtual_operator_is_split_as_its_operator(unit, physics):
+    m1 = Split(unit, 0.5)(physics, 8, rng(3))
+    assert torch.equal(Split(unit, 0.5)(virtual_batch(physics, D4()), 8, rng(3)), m1)
+
+
+@pytest.mark.parametrize("unit", CT_UNITS)
+def test_scanner_that_is_turned_for_each_item_is_split_as_the_scanner(unit):
+    physics = scanner()
+    turned = draw_virtual(physics, Rotations(2), 8, [item_generator(0, key) for key in "abcdefgh"], "cpu")
+    assert torch.equal(Split(unit, 0.5)(turned, 8, rng(3)), Split(unit, 0.5)(physics, 8, rng(3)))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -153,44 +249,6 @@ def test_exact_split_treats_all_free_units_alike(unit):  # 5 standard errors for
     assert ((drawn.mean(0) - p).abs() < 5 * (p * (1 - p) / batch) ** 0.5).all()
 
 
-def test_lines_are_whole_columns_and_samples_are_not():
-    physics = line_mri((6, 16))
-    assert Split("lines")(physics, 3, rng()).shape == (3, 1, 1, 16)
-    m1 = Split("samples", 0.5)(physics, 3, rng())
-    assert m1.shape == (3, 1, 6, 16)
-    assert (m1.mean(2) * (1 - m1.mean(2)) > 0).any()
-
-
-def test_every_item_has_its_own_split():
-    m1 = Split(split_ratio=0.5)(line_mri((4, 32)), 10, rng())
-    assert len({tuple(one.flatten().tolist()) for one in m1}) == 10
-
-
-def test_seed_decides_the_split():
-    physics, split = line_mri((4, 32)), Split(split_ratio=0.5)
-    assert torch.equal(split(physics, 4, rng(1)), split(physics, 4, rng(1)))
-    assert not torch.equal(split(physics, 4, rng(1)), split(physics, 4, rng(2)))
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("unit", UNITS)
-def test_an_items_split_does_not_depend_on_its_batch(unit, mode):
-    physics, split, keys = line_mri((4, 16)), Split(unit, 0.5, mode=mode), "abcde"
-    together = split(physics, 5, [item_generator(0, key) for key in keys])
-    for i in (4, 0, 2):
-        assert torch.equal(split(physics, 1, [item_generator(0, keys[i])]), together[i : i + 1])
-
-
-def test_virtual_operator_is_split_in_the_measurements_of_its_operator():
-    physics = line_mri((8, 8))
-    virtual = virtual_batch(physics, D4())
-    m1 = Split(split_ratio=0.5)(virtual, 8, rng(3))
-    assert torch.equal(m1, Split(split_ratio=0.5)(physics, 8, rng(3)))
-    x = randn(8, 2, 8, 8)
-    first, second = virtual.masked(m1), virtual.masked(virtual.mask - m1)
-    torch.testing.assert_close(first.A(x) + second.A(x), virtual.A(x))
-
-
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("unit", UNITS)
 def test_all_coils_share_the_split_that_one_coil_has(unit, mode):
@@ -223,54 +281,6 @@ def test_split_leaves_the_operator_alone():
     assert torch.equal(physics.mask, before)
 
 
-def scanner(mask=None):
-    """5 views of 6 detector bins."""
-    return DenseCT(6, even_views(5, 2), mask=mask)
-
-
-def ct_scanners():
-    """All rays, views 1 and 3 missing, bin 0 missing, single rays missing, and other rays missing in each item."""
-    views, bins, rays = torch.ones(1, 1, 5, 1), torch.ones(1, 1, 1, 6), (torch.rand(8, 1, 5, 6, generator=rng(3)) < 0.6).float()
-    views[..., [1, 3], :], bins[..., 0] = 0, 0
-    return [scanner(), scanner(views), scanner(bins), scanner(views * bins), scanner(rays[:1]), scanner(rays)]
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("unit", CT_UNITS)
-def test_parts_of_a_sinogram_are_a_partition_of_its_mask(unit, mode):
-    for physics, s in itertools.product(ct_scanners(), (0.05, 0.5, 0.8, 0.95)):
-        m1 = Split(unit, s, mode=mode)(physics, 8, rng(1)).expand(8, 1, 5, 6)
-        full = physics.mask.expand(8, 1, 5, 6)
-        m2 = full - m1
-        assert set(m1.unique().tolist()) == set(m2.unique().tolist()) == {0.0, 1.0}
-        assert torch.equal(m1 * m2, torch.zeros_like(m1))
-        assert m1.flatten(1).amax(1).min() == m2.flatten(1).amax(1).min() == 1  # neither is empty
-
-
-@pytest.mark.parametrize("unit", CT_UNITS)
-def test_exact_split_of_a_sinogram_counts_measured_units(unit):
-    views, bins = CT_UNITS[unit]
-    for physics in ct_scanners():
-        units = physics.mask.expand(-1, 1, 5, 6)
-        units = units.amax([axis for axis, n in ((-2, views), (-1, bins)) if n == 1], keepdim=True) if unit != "rays" else units
-        m1 = Split(unit, 0.6)(physics, 8, rng()).expand(8, 1, 5, 6)
-        m1 = m1.amax([axis for axis, n in ((-2, views), (-1, bins)) if n == 1]) if unit != "rays" else m1
-        assert torch.equal(m1.flatten(1).sum(1), torch.round(0.6 * units.flatten(1).sum(1)).expand(8))
-
-
-@pytest.mark.parametrize("unit", CT_UNITS)
-def test_unit_of_a_sinogram_is_never_divided(unit):
-    m1 = Split(unit, 0.5)(scanner(), 16, rng())
-    assert m1.shape == (16, 1, *CT_UNITS[unit])
-    assert len({tuple(one.flatten().tolist()) for one in m1}) > 4  # items have their own
-    missing = ct_scanners()[3]
-    m1 = Split(unit, 0.5)(missing, 16, rng()).expand(16, 1, 5, 6)
-    if unit != "rays":
-        axis = -1 if unit == "views" else -2
-        share = m1.sum(axis) / missing.mask.expand(16, 1, 5, 6).sum(axis)
-        assert set(share.nan_to_num().unique().tolist()) == {0.0, 1.0}  # all that was measured of it, or nothing
-
-
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("unit", CT_UNITS)
 def test_every_unit_of_a_sinogram_is_drawn_alike(unit, mode):  # 5 standard errors
@@ -280,27 +290,6 @@ def test_every_unit_of_a_sinogram_is_drawn_alike(unit, mode):  # 5 standard erro
     p = round(s * n) / n if mode == "exact" else s
     clipped = s**n + (1 - s) ** n  # all or none: one unit is moved
     assert ((m1.mean(0) - p).abs() < 5 * (p * (1 - p) / batch) ** 0.5 + clipped / n).all()
-
-
-@pytest.mark.parametrize("unit", CT_UNITS)
-def test_split_of_a_sinogram_does_not_depend_on_its_batch(unit):
-    physics, split = scanner(), Split(unit, 0.5)
-    together = split(physics, 5, [item_generator(0, key) for key in "abcde"])
-    for i in (4, 0):
-        assert torch.equal(split(physics, 1, [item_generator(0, "abcde"[i])]), together[i : i + 1])
-
-
-@pytest.mark.parametrize("unit", CT_UNITS)
-def test_virtual_scanner_is_split_as_the_scanner(unit):
-    """Also one that is turned by its own angle for each item."""
-    physics = scanner()
-    expected = Split(unit, 0.5)(physics, 8, rng(3))
-    assert torch.equal(Split(unit, 0.5)(virtual_batch(physics, D4()), 8, rng(3)), expected)
-    turned = draw_virtual(physics, Rotations(2), 8, [item_generator(0, key) for key in "abcdefgh"], "cpu")
-    assert torch.equal(Split(unit, 0.5)(turned, 8, rng(3)), expected)
-    x = randn(8, 1, 6, 6, dtype=torch.float64)
-    first, second = turned.masked(expected), turned.masked(turned.mask - expected)
-    torch.testing.assert_close(first.A(x) + second.A(x), turned.A(x))
 
 
 @pytest.mark.parametrize(("unit", "shape"), [("views", (1, 6)), ("bins", (5, 1)), ("rays", (1, 1))])
@@ -316,6 +305,8 @@ def test_sinogram_too_small_to_split_is_an_error(unit, shape):
     ("rays", virtual_batch(line_mri((8, 8)), D4()), "measures k-space, which has no rays"),
     ("lines", scanner(), "DenseCT measures a sinogram, which has no lines: use views or rays or bins"),
     ("samples", virtual_batch(scanner(), D4()), "measures a sinogram, which has no samples"),
+    ("lines", image_operators()[0][1], "Inpainting measures an image, which has no lines: use pixels or values or columns"),
+    ("pixels", image_operators()[-1][1], "CompressedSensing measures .*, which has no pixels: use rows"),
 ])  # fmt: skip
 def test_unit_of_another_modality_is_refused(unit, physics, message):
     with pytest.raises(TypeError, match=message):
@@ -326,92 +317,3 @@ def test_no_part_of_a_sinogram_is_kept():
     assert Split("views").n_center == 0
     with pytest.raises(ValueError, match="n_center keeps columns of k-space, and a split by views has none; got 4"):
         Split("views", n_center=4)
-
-
-# --- images with missing values, and products with a matrix
-
-
-def image_operators(batch=1):
-    """Operators with the units that they can be divided into, and the shape of M1 for a batch of 8."""
-    values = Inpainting((torch.rand(batch, 3, 6, 8, generator=rng(1)) < 0.5).float(), (6, 8), 3)
-    pixels = Inpainting((torch.rand(6, 8, generator=rng(2)) < 0.5).float(), (6, 8), 3)
-    columns = Inpainting(torch.tensor([1.0, 0, 1, 1, 0, 1, 0, 1]), (6, 8), 3)
-    rows = CompressedSensing(randn(20, 48), (6, 8))
-    return [
-        ("values", values, (3, 6, 8)),
-        ("pixels", values, (3, 6, 8)),  # as the mask that was measured: channels differ
-        ("pixels", pixels, (1, 6, 8)),
-        ("values", pixels, (3, 6, 8)),
-        ("columns", columns, (1, 1, 8)),
-        ("pixels", Decimation((6, 8), 2, 3), (1, 3, 4)),
-        ("rows", rows, (20,)),
-    ]
-
-
-IMAGE_CASES = [pytest.param(*case, id=f"{case[0]}-{i}") for i, case in enumerate(image_operators())]
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("unit", "physics", "shape"), IMAGE_CASES)
-def test_parts_of_an_image_are_a_partition_of_the_mask(unit, physics, shape, mode):
-    m1 = Split(unit, 0.7, mode=mode)(physics, 8, rng(3))
-    assert m1.shape == (8, *shape)
-    m2 = physics.mask - m1
-    assert (m1 * m2 == 0).all()
-    assert set(m1.unique().tolist()) == set(m2.unique().tolist()) == {0.0, 1.0}
-    assert len({tuple(one.flatten().tolist()) for one in m1}) > 4  # items have their own
-    x = randn(8, *physics.img_size)
-    torch.testing.assert_close(physics.masked(m1).A(x) + physics.masked(m2).A(x), physics.A(x))
-
-
-@pytest.mark.parametrize("split_ratio", [0.5, 0.8, 0.9])
-@pytest.mark.parametrize(("unit", "physics", "shape"), IMAGE_CASES)
-def test_m1_gets_the_exact_share_of_the_units_of_an_image(unit, physics, shape, split_ratio):
-    kept = {"values": (1, 2, 3), "pixels": (2, 3), "columns": (3,), "rows": (1,)}[unit]
-
-    def count(mask):
-        shared = [axis for axis in range(1, mask.ndim) if axis not in kept]
-        return (mask.amax(shared) if shared else mask).flatten(1).sum(1)
-
-    full = physics.mask.expand(1, *(physics.grid if physics.mask.ndim == 2 or unit != "columns" else physics.mask.shape[1:]))
-    m = count(full)
-    m1 = Split(unit, split_ratio)(physics, 5, rng(4))
-    assert torch.equal(count(m1.expand(5, *full.shape[1:])), torch.round(split_ratio * m).expand(5))
-
-
-def test_all_channels_of_a_pixel_go_together():
-    physics = image_operators()[0][1]
-    m1 = Split("pixels", 0.5)(physics, 16, rng(5))
-    measured = physics.mask.expand(16, -1, -1, -1)
-    for part in (m1, measured - m1):
-        share = part.sum(1) / measured.sum(1)
-        assert set(share[measured.sum(1) > 0].tolist()) == {0.0, 1.0}
-
-
-@pytest.mark.parametrize(("unit", "physics", "shape"), IMAGE_CASES)
-def test_split_of_an_image_does_not_depend_on_its_batch(unit, physics, shape):
-    split = Split(unit, 0.5)
-    together = split(physics, 5, [item_generator(0, key) for key in "abcde"])
-    for i in (4, 0):
-        assert torch.equal(split(physics, 1, [item_generator(0, "abcde"[i])]), together[i : i + 1])
-
-
-def test_mask_of_each_item_is_divided_for_itself():
-    physics = image_operators(batch=8)[0][1]
-    m1 = Split("values", 0.8)(physics, 8, rng(6))
-    assert torch.equal(m1.flatten(1).sum(1), torch.round(0.8 * physics.mask.flatten(1).sum(1)))
-
-
-def test_virtual_image_operator_is_split_as_the_operator():
-    for unit, physics, _ in image_operators():
-        virtual = VirtualPhysics(physics, Flips(), torch.tensor([0, 2, 4, 6]))
-        assert torch.equal(Split(unit, 0.5)(virtual, 4, rng(3)), Split(unit, 0.5)(physics, 4, rng(3)))
-
-
-@pytest.mark.parametrize(("unit", "index", "message"), [
-    ("lines", 0, "Inpainting measures an image, which has no lines: use pixels or values or columns"),
-    ("pixels", 6, "CompressedSensing measures .*, which has no pixels: use rows"),
-])  # fmt: skip
-def test_unit_that_an_image_operator_lacks_is_refused(unit, index, message):
-    with pytest.raises(TypeError, match=message):
-        Split(unit)(image_operators()[index][1], 2, rng())
