@@ -1,7 +1,9 @@
 """The training engine: stops on NaN by name, never looks at ground truth it does not need, draws its own numbers."""
 
+import inspect
 from contextlib import nullcontext
 from multiprocessing import active_children
+from os import sep
 
 import pytest
 import torch
@@ -183,3 +185,25 @@ def test_average_and_warm_up_follow_every_step(data_file):
 
 def test_average_does_not_change_the_training(data_file):
     assert torch.equal(weights(trained(data_file)), weights(trained(data_file, ema=0.9)))
+
+
+class Denoiser(torch.nn.Module):
+    """A denoiser that keeps the names of our functions on the stack above it."""
+
+    def __init__(self):
+        super().__init__()
+        self.gain, self.frames = torch.nn.Parameter(torch.ones(())), []
+
+    def forward(self, x):
+        stack = inspect.stack(context=0)
+        self.frames = [frame.function for frame in stack if f"{sep}es_medical{sep}" in frame.filename][::-1]
+        return self.gain * x
+
+
+def test_a_training_step_reaches_the_denoiser_in_six_calls_of_ours(data_file):
+    """Eight at most: what a call between trainer and denoiser is for should be plain from its name."""
+    parts, denoiser = Parts(data_file), Denoiser()
+    parts.network.reconstructor.denoiser = denoiser
+    parts.trainer.run()
+    calls = denoiser.frames[denoiser.frames.index("_iteration") :]
+    assert calls == ["_iteration", "training_step", "__call__", "_reconstruct", "forward", "forward"]
