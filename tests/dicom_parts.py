@@ -18,6 +18,8 @@ from es_medical.data import SliceDataset
 from es_medical.data.geometry import Geometry
 from es_medical.output.dicom.header import MR
 from es_medical.output.dicom.series import file_meta
+from es_medical.output.dicom.source import read_source
+from es_medical.output.dicom.writer import DicomWriter
 from es_medical.output.saving import SaveReconstructions
 from es_medical.output.volume import Volume
 
@@ -107,6 +109,27 @@ def random_volume(n=3, size=(5, 5), planes=None, scale=3e-5, seed=0, name="volum
     rng = np.random.default_rng(seed)
     images = {key: (rng.random((n, *size)) * scale).astype(np.float32) for key in ("reconstruction", "spread")}
     return Volume(name, subject, images, np.arange(n), planes or tuple(Geometry.nominal(size, index=i) for i in range(n)))
+
+
+def written(derivation, folder, volume, source=None):
+    """The data sets of the series by file name, and the parametric map; `source` is a folder or a series."""
+    pytest.importorskip("highdicom", reason="the extra `dicom` is not installed")
+    series = read_source(source, derivation.kind) if isinstance(source, Path) else source
+    DicomWriter(folder, derivation, series).write(volume)
+    files = sorted((folder / volume.name / "reconstruction").iterdir())
+    return [pydicom.dcmread(file) for file in files], pydicom.dcmread(folder / volume.name / "spread" / "0001.dcm")
+
+
+def values_of(image):
+    return image.pixel_array * float(image.RescaleSlope) + float(image.RescaleIntercept)
+
+
+def assert_valid(folder):
+    """A validator finds no error in any DICOM file below a folder."""
+    files = [folder] if folder.is_file() else [one for one in sorted(folder.rglob("*")) if one.is_file()]
+    errors = {file.name: validator_errors(file) for file in files if pydicom.misc.is_dicom(file)}
+    assert errors
+    assert not any(errors.values()), errors
 
 
 def validator_errors(path):

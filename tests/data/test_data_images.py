@@ -1,4 +1,4 @@
-"""Slice files of photographs and digits: images with missing values, and products with a matrix that the file holds."""
+"""Slice files of every kind but k-space: sinograms, images with missing values, products with a matrix that the file holds."""
 
 from dataclasses import replace
 
@@ -7,8 +7,10 @@ import torch
 
 from es_medical.data import CachedSlices, Shapes, SliceDataset, SliceHeader, SliceRecord, SliceWriter, read_header
 
-SIZE, ROWS = (6, 8), 5
-KINDS = {
+SIZE, ROWS, SINOGRAM = (6, 8), 5, (5, 9)
+KINDS = {  # shapes, then of measurement, image and mask, and the matrix
+    "views": (Shapes.sinogram(SIZE, SINOGRAM), (1, *SINOGRAM), (1, *SIZE), SINOGRAM[:1], None),
+    "rays": (Shapes.sinogram(SIZE, SINOGRAM), (1, *SINOGRAM), (1, *SIZE), SINOGRAM, None),
     "colour": (Shapes.pixels(SIZE, 3), (3, *SIZE), (3, *SIZE), (3, *SIZE), None),
     "pixels": (Shapes.pixels(SIZE, 3), (3, *SIZE), (3, *SIZE), SIZE, None),
     "columns": (Shapes.pixels(SIZE, 1), (1, *SIZE), (1, *SIZE), SIZE[1:], None),
@@ -16,25 +18,42 @@ KINDS = {
 }
 
 
+OPERATOR = {"kind": "some", "n_views": 5, "size": [6, 8]}
+
+
 def header(mask, matrix):
-    return SliceHeader(0.0, torch.ones(mask, dtype=torch.bool), modality="IMAGE", operator={"kind": "some"}, matrix=matrix)
+    return SliceHeader(0.1, torch.ones(mask, dtype=torch.bool), modality="IMAGE", operator=OPERATOR, matrix=matrix)
 
 
+@pytest.mark.parametrize("with_image", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
-def test_measurement_image_and_operator_come_back(tmp_path, kind):
+def test_measurement_image_and_operator_come_back(tmp_path, kind, with_image):
     shapes, measurement, image, mask, matrix = KINDS[kind]
-    one = SliceRecord(torch.rand(measurement), torch.rand(image), "a", "b", "train")
-    with SliceWriter(tmp_path / "a.h5", header(mask, matrix), SIZE, shapes=shapes) as writer:
+    one = SliceRecord(torch.rand(measurement), torch.rand(image) if with_image else None, "a", "b", "train", 2000.0, -1000.0)
+    with SliceWriter(tmp_path / "a.h5", header(mask, matrix), SIZE, with_image, shapes=shapes) as writer:
         writer.append(one)
     found, dataset = read_header(tmp_path / "a.h5"), SliceDataset(tmp_path / "a.h5")
-    assert (found.modality, found.size, found.channels, found.coils) == ("IMAGE", SIZE, image[0], 0)
-    assert tuple(found.mask.shape) == mask
+    assert (found.modality, found.operator, found.size, found.channels, found.coils) == ("IMAGE", OPERATOR, SIZE, image[0], 0)
+    assert found.mask.equal(header(mask, matrix).mask)
     assert (found.matrix is None) == (matrix is None)
     if matrix is not None:
         assert torch.equal(found.matrix, matrix)
     for item in (dataset[0], CachedSlices(dataset, "cpu")[0]):
         assert torch.equal(item["measurement"], one.measurement)
-        assert torch.equal(item["image"], one.image)
+        assert ("image" in item) == with_image
+        assert not with_image or torch.equal(item["image"], one.image)
+        assert (float(item["scale"]), float(item["offset"])) == (2000, -1000)
+
+
+@pytest.mark.parametrize("name", ["measurement", "image"])
+def test_other_shapes_are_refused(tmp_path, name):
+    shapes, measurement, image, mask, _ = KINDS["views"]
+    given = {"measurement": torch.rand(measurement), "image": torch.rand(image)} | {name: torch.rand(2, 3, 3)}
+    with (
+        pytest.raises(ValueError, match=f"{name} of slice a has shape"),
+        SliceWriter(tmp_path / "a.h5", header(mask, None), SIZE, shapes=shapes) as writer,
+    ):
+        writer.append(SliceRecord(**given, id="a", subject="b", split="train"))
 
 
 @pytest.mark.parametrize("kind", KINDS)

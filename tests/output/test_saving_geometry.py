@@ -42,13 +42,16 @@ def marked(index=2, row=4, column=7, size=SIZE):
     return images
 
 
-FLIPPED = [source_plane(i) for i in reversed(range(N))]  # slice numbers run against the normal
-MIRRORED = [source_plane(i, orientation=tuple(np.multiply(OBLIQUE, (-1, -1, 1, 1, 1, 1)))) for i in range(N)]
+TILTED = (1.0, 0.0, 0.0, 0.0, np.cos(0.4), np.sin(0.4))
+PLANES = {
+    "oblique": [source_plane(i) for i in range(N)],
+    "down": [source_plane(i) for i in reversed(range(N))],  # slice numbers run against the normal
+    "mirrored": [source_plane(i, orientation=tuple(np.multiply(OBLIQUE, (-1, -1, 1, 1, 1, 1)))) for i in range(N)],
+    "tilted gantry": [Geometry((-5.0, 3.0, 4.0 * i), TILTED, (1.5, 0.75), 4 * np.cos(0.4)) for i in range(N)],
+}
 
 
-@pytest.mark.parametrize(
-    "planes", [[source_plane(i) for i in range(N)], FLIPPED, MIRRORED], ids=["oblique", "down", "mirrored"]
-)
+@pytest.mark.parametrize("planes", PLANES.values(), ids=PLANES)
 @pytest.mark.parametrize("voxel", [(0, 0, 0), (3, 11, 9), (2, 4, 7)])
 def test_a_marked_voxel_is_at_one_place_in_nifti_and_dicom(tmp_path, planes, voxel):
     save(tmp_path / "out", slice_file(tmp_path, planes), marked(*voxel), dicom=True)

@@ -5,14 +5,13 @@ import shutil
 import numpy as np
 import pydicom
 import pytest
-from dicom_parts import OBLIQUE, random_volume, scanned, source_plane, validator_errors, write_slice, write_source
+from dicom_parts import assert_valid, random_volume, scanned, source_plane, values_of, write_slice, write_source, written
 
 from es_medical.data.geometry import Geometry
-from es_medical.output.dicom.header import CT, MR, image_kind
+from es_medical.output.dicom.header import CT, MR
 from es_medical.output.dicom.pixels import HU_WINDOWS, hounsfield_scaling, to_stored
 from es_medical.output.dicom.series import Derivation
 from es_medical.output.dicom.source import read_source
-from es_medical.output.dicom.writer import DicomWriter
 from es_medical.output.volume import Volume
 
 NAN = float("nan")
@@ -26,13 +25,6 @@ def source(tmp_path):
 
 def resized(plane, size):
     return plane.rescaled((12, 10), size)
-
-
-def written(folder, volume, source=None):
-    pytest.importorskip("highdicom", reason="the extra `dicom` is not installed")
-    DicomWriter(folder, MAKING, source).write(volume)
-    files = sorted((folder / volume.name / "reconstruction").iterdir())
-    return [pydicom.dcmread(file) for file in files], pydicom.dcmread(folder / volume.name / "spread" / "0001.dcm")
 
 
 @pytest.mark.parametrize(
@@ -69,7 +61,7 @@ def test_windows_are_those_that_are_stated():
 def test_attributes_of_a_ct_series(tmp_path, source):
     volume = random_volume(3, (12, 10), (Geometry(),) * 3, 2000.0)
     volume.images["reconstruction"][...] -= 1000
-    images, spread = written(tmp_path / "out", volume, read_source(source, CT))
+    images, spread = written(MAKING, tmp_path / "out", volume, source)
     for image, expected in zip(images, volume.images["reconstruction"], strict=True):
         assert image.SOPClassUID == image.file_meta.MediaStorageSOPClassUID == pydicom.uid.CTImageStorage
         assert (image.Modality, image.RescaleType, image.PixelRepresentation) == ("CT", "HU", 1)
@@ -86,17 +78,18 @@ def test_attributes_of_a_ct_series(tmp_path, source):
     assert units.CodeValue == "[hnsf'U]"
 
 
-@pytest.mark.parametrize("changes", [{"ContrastBolusRoute": "IV"}, {"ContrastBolusAgent": "", "ContrastBolusRoute": "IV"}])
-def test_contrast_of_an_unnamed_agent_is_not_lost(tmp_path, changes):
-    source = read_source(write_source(tmp_path / "source", kind=CT, **changes), CT)
-    images, _ = written(tmp_path / "out", random_volume(3, (12, 10), (Geometry(),) * 3), source)
-    assert {(image.ContrastBolusAgent, image.ContrastBolusRoute) for image in images} == {("", "IV")}
-
-
-def test_what_was_lossy_stays_called_lossy(tmp_path):
-    source = read_source(write_source(tmp_path / "source", kind=CT, LossyImageCompression="01"), CT)
-    images, _ = written(tmp_path / "out", random_volume(3, (12, 10), (Geometry(),) * 3), source)
-    assert {image.LossyImageCompression for image in images} == {"01"}
+@pytest.mark.parametrize(
+    ("changes", "kept"),
+    [
+        ({"ContrastBolusRoute": "IV"}, {"ContrastBolusAgent": "", "ContrastBolusRoute": "IV"}),
+        ({"ContrastBolusAgent": "", "ContrastBolusRoute": "IV"}, {"ContrastBolusAgent": "", "ContrastBolusRoute": "IV"}),
+        ({"LossyImageCompression": "01"}, {"LossyImageCompression": "01"}),
+    ],
+)
+def test_contrast_of_an_unnamed_agent_and_what_was_lossy_are_not_lost(tmp_path, changes, kept):
+    source = write_source(tmp_path / "source", kind=CT, **changes)
+    images, _ = written(MAKING, tmp_path / "out", random_volume(3, (12, 10), (Geometry(),) * 3), source)
+    assert all(image[name].value == value for image in images for name, value in kept.items())
 
 
 @pytest.mark.parametrize(("wanted", "other"), [(CT, MR), (MR, CT)], ids=["MR for CT", "CT for MR"])
@@ -108,11 +101,6 @@ def test_a_series_of_the_other_modality_is_refused_by_name(tmp_path, wanted, oth
     write_source(folder / "right", kind=wanted)
     with pytest.raises(ValueError, match=message):  # nor is it passed over beside a right one
         read_source(folder, wanted)
-
-
-def test_an_unknown_modality_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match="'PT' has no DICOM output: expected one of MR, CT"):
-        image_kind("PT")
 
 
 @pytest.mark.parametrize("changes", [{}, {"SeriesInstanceUID": "9.9"}, {"ImagePositionPatient": None, "PixelSpacing": None}])
@@ -137,7 +125,7 @@ def test_mr_series_keep_all_their_images(tmp_path):
     assert len(read_source(folder, MR).slices) == 3
 
 
-@pytest.mark.parametrize("indices", [(1,), (2, 0)])
+@pytest.mark.parametrize("indices", [(1,), (2, 0), (2, 0, 1)])
 @pytest.mark.parametrize("size", [(12, 10), (6, 5)])
 def test_some_slices_at_known_positions_find_their_own(source, indices, size):
     series = read_source(source, CT)
@@ -155,12 +143,6 @@ def test_some_slices_between_those_of_the_source_are_refused(tmp_path):
         series.matched([source_plane(1.4, spacing=(9.0, 9.0))], (12, 10))
 
 
-@pytest.mark.parametrize("wanted", [[Geometry()], [source_plane(i) for i in range(4)]], ids=["one unplaced", "one more"])
-def test_another_number_of_slices_is_refused_where_positions_cannot_tell(source, wanted):
-    with pytest.raises(ValueError, match=rf"has 3 slices, the volume {len(wanted)}: expected as many"):
-        read_source(source, CT).matched(wanted, (12, 10))
-
-
 @pytest.mark.parametrize("known", [True, False])
 def test_a_field_of_view_padded_to_a_square_is_the_source_s(source, known):
     """12 x 10 pixels of 1.5 x 0.75 mm: padded to 12 x 24, then 6 x 6 pixels of 3 mm; the volume's own position is checked."""
@@ -171,19 +153,6 @@ def test_a_field_of_view_padded_to_a_square_is_the_source_s(source, known):
         np.testing.assert_allclose(plane.position, one.position, atol=1e-5)
         np.testing.assert_allclose(plane.spacing, (3, 3))
     np.testing.assert_allclose(planes[0].world(2.5, -0.5), source_plane(0).world(5.5, 5 - 12 - 0.5), atol=1e-5)  # left edge
-
-
-@pytest.mark.parametrize("size", [(12, 10), (6, 5), (7, 9)])
-@pytest.mark.parametrize("n", [1, 3])
-def test_a_validator_finds_no_error_at_any_size(tmp_path, size, n):
-    planes = tuple(Geometry(one.position, OBLIQUE, (1.5, 0.75), 4.0) for one in map(source_plane, range(n)))
-    written(tmp_path, random_volume(n, size, planes, 3000.0))
-    for file in tmp_path.rglob("*.dcm"):
-        assert validator_errors(file) == []
-
-
-def test_the_source_made_here_is_one_that_a_validator_accepts(source):
-    assert all(validator_errors(file) == [] for file in source.iterdir())
 
 
 @pytest.fixture
@@ -210,7 +179,7 @@ def test_a_real_scan_comes_back_at_its_place_in_hounsfield_units(tmp_path, lung,
     hu = np.stack([full[series.slices[i].SOPInstanceUID].pixel_array - 1024.0 for i in chosen]).astype(np.float32)
     half = hu.reshape(2, 256, 2, 256, 2).mean((2, 4))
     volume = Volume("lung", "0", {"reconstruction": half, "spread": np.abs(half) / 9}, np.array(chosen), planes)
-    images, spread = written(tmp_path, volume, series)
+    images, spread = written(MAKING, tmp_path, volume, series)
     for image, expected, i in zip(images, half, chosen, strict=True):
         original = full[image.SourceImageSequence[0].ReferencedSOPInstanceUID]
         assert original.SOPInstanceUID == series.slices[i].SOPInstanceUID
@@ -224,8 +193,6 @@ def test_a_real_scan_comes_back_at_its_place_in_hounsfield_units(tmp_path, lung,
         assert list(image.PixelSpacing) == [2 * value for value in original.PixelSpacing]
         moved = np.subtract(image.ImagePositionPatient, original.ImagePositionPatient)
         np.testing.assert_allclose(moved, np.array([0.5, 0.5, 0]) * original.PixelSpacing[0], atol=1e-6)
-        back = image.pixel_array * float(image.RescaleSlope) + float(image.RescaleIntercept)
-        assert np.abs(back - expected).max() <= 0.5 * image.RescaleSlope
-    for file in (tmp_path / "lung" / "reconstruction").iterdir():
-        assert validator_errors(file) == []
-    assert validator_errors(tmp_path / "lung" / "spread" / "0001.dcm") == []
+        assert np.abs(values_of(image) - expected).max() <= 0.5 * image.RescaleSlope
+    assert_valid(tmp_path / "lung" / "reconstruction")
+    assert_valid(tmp_path / "lung" / "spread")
