@@ -3,7 +3,15 @@ import importlib
 
 import pytest
 
-MODULES = ["data.geometry", "data.stack", "groups.dihedral", "metrics.image", "physics.line_masks", "physics.mri", "randomness"]
+MODULES = [
+    *("data.geometry", "data.stack", "metrics.image", "networks.penalised", "networks.shift_equivariant", "randomness"),
+    *(f"groups.{name}" for name in ("dihedral", "interpolated", "rotations", "shifts")),
+    *(
+        f"physics.{name}"
+        for name in ("compressed_sensing", "conjugate_gradient", "ct", "ct_geometry", "fbp", "gram", "line_masks")
+    ),
+    *(f"physics.{name}" for name in ("masks", "mri", "multicoil", "noise", "pixel_masks", "pixels", "sparse", "transmission")),
+]
 
 
 @pytest.mark.parametrize("name", MODULES)

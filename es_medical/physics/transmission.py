@@ -39,7 +39,7 @@ class Transmission:
         ValueError: I0 is not between 1 and 10^7, or the attenuation not positive and finite.
 
     >>> Transmission(1000.0, 2.0).post_log(torch.tensor([[1000.0, 0.0]]))
-    tensor([[0.0000, 3.8005]])
+    tensor([[-0.0000, 3.8005]])
     """
 
     photons: float

@@ -22,14 +22,6 @@ def test_paper_network_has_four_scales_bias_and_no_normalisation():
     assert [network.state_dict()[f"Conv{i}.0.weight"].shape[0] for i in range(1, 5)] == [64, 128, 256, 512]
 
 
-def test_residual_connection():
-    network = unet(2, (4, 8))
-    for parameter in network.parameters():
-        torch.nn.init.zeros_(parameter)
-    x = randn(1, 2, 8, 8)
-    assert torch.equal(network(x), x)
-
-
 @pytest.mark.parametrize("size", [(8, 8), (7, 9), (13, 6), (3, 5)])
 def test_any_image_size(size):
     x = randn(2, 2, *size)

@@ -144,3 +144,11 @@ def test_full_average_is_equivariant_for_every_mask(mask):
     physics = MRI(bits(8 if mask == "each item" else 1, 1, 16, 16, keep=0.4), (16, 16))
     y = physics.A(randn(8, 2, 16, 16))
     assert gap(ReynoldsAveraging(DENOISERS["unet"](), D4()).eval(), physics, D4(), y) < 1e-5
+
+
+@pytest.mark.parametrize("make", [unet, shift_unet])
+def test_denoisers_without_weights_are_the_identity(make):
+    network, x = make(2, (4, 8)), randn(1, 2, 8, 8)
+    for parameter in network.parameters():
+        nn.init.zeros_(parameter)
+    assert torch.equal(network(x), x)

@@ -83,12 +83,6 @@ def test_prox_of_digits_equals_the_dense_solution():
         assert_prox_equals_dense(A.masked(m), 2, gamma)
 
 
-@pytest.mark.parametrize("m", [N, N + 5])
-def test_prox_of_square_and_tall_matrices_equals_the_dense_solution(m):
-    for physics in (sensing(m), sensing(m).masked(random_mask(3, m))):
-        assert_prox_equals_dense(physics, 3, 30.0)
-
-
 @pytest.mark.parametrize("m", [N, N + 5, 3 * N])
 @pytest.mark.parametrize("gamma", [1e-6, 1.0, 1e6, torch.tensor([1e-6, 1.0, 1e6])], ids=str)
 def test_large_steps_of_square_and_tall_matrices_do_not_lose_float32(m, gamma):
@@ -252,15 +246,6 @@ def test_entries_have_mean_0_and_variance_1_over_m():
     entries = gaussian_matrix(50, 400, seed=0).flatten()
     assert within(entries, 0.0)
     assert within(entries.square(), 1 / 50)
-
-
-def test_matrix_is_seeded_and_leaves_the_global_generator_alone():
-    torch.manual_seed(0)
-    expected = torch.rand(1)
-    torch.manual_seed(0)
-    assert torch.equal(gaussian_matrix(M, N, 3), gaussian_matrix(M, N, 3))
-    assert torch.equal(torch.rand(1), expected)
-    assert not torch.equal(gaussian_matrix(M, N, 3), gaussian_matrix(M, N, 4))
 
 
 @pytest.mark.parametrize(("m", "n"), [(0, 4), (4, 0), (-1, 4)])

@@ -10,13 +10,6 @@ from es_medical.physics.fbp import fill_gaps, ramp
 N = 65
 
 
-@pytest.fixture(autouse=True, scope="module")
-def cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ES_MEDICAL_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 def phantom(n=N, fine=4):
     """Shepp-Logan phantom with area-averaged pixels, (1, 1, n, n); larger structures lie off the axes of symmetry."""
     ellipses = [

@@ -14,11 +14,6 @@ from es_medical.splits import Split
 pytest.importorskip("astra")
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("ES_MEDICAL_CACHE", str(tmp_path))
-
-
 def scanner(n_views=5, n_sub=4, size=12, mask=None):
     ct = CT(ParallelBeam((size, size), n_views=n_views), mask)
     return ct.with_turns(Rotations(n_sub).angles(ct.geometry.spacing))

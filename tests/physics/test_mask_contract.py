@@ -8,7 +8,20 @@ import pytest
 import torch
 from helpers import coil_maps, randn
 
-from es_medical.physics import CT, MRI, CompressedSensing, Decimation, Inpainting, MultiCoilMRI, MultiCoilProtocol, Operator
+from es_medical.physics import (
+    CT,
+    MRI,
+    CompressedSensing,
+    Decimation,
+    Inpainting,
+    MultiCoilMRI,
+    MultiCoilProtocol,
+    Operator,
+    bernoulli_mask,
+    gaussian_line_mask,
+    gaussian_matrix,
+    random_columns,
+)
 from es_medical.physics.ct_geometry import ParallelBeam
 
 LINES = torch.tensor([0, 1, 0, 1, 1, 0])
@@ -103,3 +116,22 @@ def test_operator_keeps_its_own_mask(kind, make):
         physics = [kind.make(given), *([kind.make(torch.ones(6)).masked(given)] if make is torch.ones else [])]
         given[...] = 0
         assert all((one.mask == 1).all() for one in physics)
+
+
+DRAWS = {
+    "lines": lambda seed: gaussian_line_mask(320, 8, 0.03, seed),
+    "values": lambda seed: bernoulli_mask((3, 16, 16), 0.3, seed),
+    "columns": lambda seed: random_columns(64, 0.5, seed),
+    "matrix": lambda seed: gaussian_matrix(4, 20, seed),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
+def test_draws_are_seeded_and_leave_the_global_generator_alone(draw):
+    torch.manual_seed(0)
+    expected = torch.rand(1)
+    torch.manual_seed(0)
+    drawn = [tuple(draw(seed).flatten().tolist()) for seed in range(10)]
+    assert torch.equal(torch.rand(1), expected)
+    assert drawn == [tuple(draw(seed).flatten().tolist()) for seed in range(10)]
+    assert len(set(drawn)) == 10

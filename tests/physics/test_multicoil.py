@@ -1,4 +1,3 @@
-import deepinv
 import pytest
 import torch
 from helpers import assert_unchanged, coil_maps, line_mri, randn, rng, snapshot, virtual_batch
@@ -54,17 +53,6 @@ def test_image_outside_the_support_of_the_maps_is_that_of_z_and_zero_in_the_pseu
     physics, z, y = MultiCoilMRI(random_mask(8), maps), randn(2, 2, 8, 8), randn(2, 2, 3, 8, 8, seed=1)
     assert torch.equal(physics.prox_l2(z, y, 2.0)[..., :3, :], z[..., :3, :])
     assert (physics.A_dagger(y)[..., :3, :] == 0).all()
-
-
-@pytest.mark.parametrize("n_coils", [1, 3, 8])
-def test_equals_deepinvs_multicoil_mri(n_coils):
-    size, mask = (8, 6), random_mask(3, 1, 8, 6)
-    maps = coil_maps(3, n_coils, size)
-    theirs = deepinv.physics.MultiCoilMRI(mask=mask.expand(-1, 2, -1, -1), coil_maps=torch.complex(maps[:, 0], maps[:, 1]))
-    ours, x = MultiCoilMRI(mask, maps), randn(3, 2, *size)
-    y = theirs.A(x)
-    torch.testing.assert_close(ours.A(x), y, rtol=0, atol=1e-5)
-    torch.testing.assert_close(ours.A_adjoint(y), theirs.A_adjoint(y), rtol=0, atol=1e-5)
 
 
 # masks, sizes, immutability

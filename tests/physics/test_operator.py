@@ -1,19 +1,10 @@
 import pytest
 import torch
-from helpers import line_mri, randn, rng, virtual_batch, within
+from helpers import line_mri, randn, rng, within
 
-from es_medical.groups import D4
-from es_medical.physics import MRI, Operator, measure, recorruption
+from es_medical.physics import Operator, measure, recorruption
 from es_medical.physics.base import per_item
 from es_medical.randomness import item_generator
-
-
-def test_noise_is_on_measured_samples_only():
-    physics, x = line_mri((16, 16)), randn(3, 2, 16, 16)
-    noise = measure(physics, x, 0.3, rng()) - physics.A(x)
-    measured = physics.mask.expand_as(noise).bool()
-    assert (noise[~measured] == 0).all()
-    assert (noise[measured] != 0).all()
 
 
 def test_noise_has_the_stated_deviation_on_real_and_imaginary_part():  # 4 standard errors
@@ -50,16 +41,6 @@ def test_noiseless_measurements_are_exact():
 def test_noise_keeps_the_precision_of_the_measurements():
     x = randn(1, 2, 8, 8, dtype=torch.float64)
     assert measure(line_mri((8, 8)), x, 0.1, rng()).dtype == torch.float64
-
-
-def test_virtual_measurements_are_measured_where_the_operator_is():
-    physics = line_mri((8, 8))
-    noise = recorruption(virtual_batch(physics, D4()), torch.zeros(8, 2, 8, 8), 1.0, rng())
-    assert torch.equal(noise, noise * physics.mask)
-
-
-def test_image_size():
-    assert MRI(torch.ones(6), (4, 6)).image_size == (4, 6)
 
 
 def test_operator_without_a_split_says_so():

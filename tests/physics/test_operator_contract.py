@@ -11,14 +11,16 @@ from helpers import (
     assert_prox_equals_cg,
     assert_pseudo_inverse,
     assert_unchanged,
+    coil_maps,
+    line_mri,
     per_item,
     randn,
     rng,
     snapshot,
 )
-from operator_table import PLAIN, TABLE, Entry, own_mask
+from operator_table import PLAIN, TABLE, Entry, bits, own_mask
 
-from es_medical.physics import MRI, VirtualPhysics, recorruption
+from es_medical.physics import MRI, Inpainting, MultiCoilMRI, VirtualPhysics, recorruption
 from es_medical.physics.turned import TurnedPhysics
 
 SOLVED = [name for name, entry in TABLE.items() if entry.inverse]
@@ -276,3 +278,37 @@ def test_deepinvs_tools_take_the_operator(entry):
     assert float(deepinv.loss.MCLoss()(y=y, x_net=z, physics=physics).max()) == 0
     torch.testing.assert_close(fidelity.grad(0 * z, y, physics), -physics.A_adjoint(y))
     torch.testing.assert_close(fidelity.prox(0 * z, y, physics, gamma=0.7), physics.prox_l2(0 * z, y, 0.7))
+
+
+def test_deepinv_optimiser_solves_with_our_operator():
+    physics = line_mri((8, 8))
+    x = randn(2, 2, 8, 8)
+    y = physics(x)
+    solver = deepinv.optim.HQS(
+        data_fidelity=deepinv.optim.L2(), prior=deepinv.optim.Tikhonov(), stepsize=1.0, lambda_reg=1.0, max_iter=60
+    )
+    with torch.no_grad():
+        found = solver(y, physics)
+    expected = physics.A_adjoint(y)  # every minimiser lies in the range of A^T, a shrunken zero-filled image
+    scale = (found * expected).sum() / expected.square().sum()
+    assert 0.1 < scale < 1
+    torch.testing.assert_close(found, scale * expected, rtol=1e-3, atol=1e-3)
+
+
+MASK = bits(3, 1, 8, 6)
+MAPS = coil_maps(3, 4, (8, 6))
+THEIRS = {
+    "mri": (MRI(MASK, (8, 6)), deepinv.physics.MRI(mask=MASK, img_size=(2, 8, 6))),
+    "coils": (
+        MultiCoilMRI(MASK, MAPS),
+        deepinv.physics.MultiCoilMRI(mask=MASK.expand(-1, 2, -1, -1), coil_maps=torch.complex(MAPS[:, 0], MAPS[:, 1])),
+    ),
+    "inpainting": (Inpainting(MASK[0], (8, 6), 2), deepinv.physics.Inpainting((2, 8, 6), mask=MASK[0].expand(2, -1, -1))),
+}
+
+
+@pytest.mark.parametrize(("ours", "theirs"), THEIRS.values(), ids=THEIRS)
+def test_operator_equals_that_of_deepinv(ours, theirs):
+    x, y = randn(3, 2, 8, 6), theirs.A(randn(3, 2, 8, 6, seed=1))
+    torch.testing.assert_close(ours.A(x), theirs.A(x), rtol=0, atol=1e-5)
+    torch.testing.assert_close(ours.A_adjoint(y), theirs.A_adjoint(y), rtol=0, atol=1e-5)

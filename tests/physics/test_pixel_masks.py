@@ -39,19 +39,6 @@ def test_even_columns_are_a_step_apart_from_the_first(step):
     assert even_columns(7, step).nonzero().flatten().tolist() == list(range(0, 7, step))
 
 
-@pytest.mark.parametrize(
-    "draw", [lambda seed: bernoulli_mask((3, 16, 16), 0.3, seed), lambda seed: random_columns(64, 0.5, seed)]
-)
-def test_masks_are_seeded_and_leave_the_global_generator_alone(draw):
-    torch.manual_seed(0)
-    expected = torch.rand(1)
-    torch.manual_seed(0)
-    masks = [tuple(draw(seed).flatten().tolist()) for seed in range(10)]
-    assert torch.equal(torch.rand(1), expected)
-    assert masks == [tuple(draw(seed).flatten().tolist()) for seed in range(10)]
-    assert len(set(masks)) == 10
-
-
 def test_keep_1_keeps_everything():
     assert bernoulli_mask((1, 4, 4), 1.0, seed=0).all()
     assert random_columns(8, 1.0, seed=0).all()

@@ -173,34 +173,6 @@ def test_families_of_the_theorem_are_equivariant_and_fail_without_its_assumption
         assert gap(bad[name], virtual, y) > BROKEN, name
 
 
-@groups
-@operators
-def test_parts_of_the_virtual_operator_are_those_of_its_matrix(operator, group):
-    """(A T_g)^T, (A T_g)^+ and the proximal step, which the networks are made of."""
-    virtual, y = case(operator, group)
-    n = len(virtual.g)
-    y = y.expand(n, *y.shape[1:])
-    a, v = matrices(virtual), y.flatten(1)[..., None]
-    z = randn(n, *virtual.img_size, seed=6, dtype=torch.float64)
-    close = {"rtol": 0, "atol": 1e-7}
-    torch.testing.assert_close(virtual.A_adjoint(y).flatten(1), (a.mT @ v)[..., 0], **close)
-    inverse = torch.linalg.pinv(a, rtol=1e-6)
-    torch.testing.assert_close(virtual.A_dagger(y).flatten(1), (inverse @ v)[..., 0], **close)
-    system = torch.eye(a.shape[2], dtype=a.dtype) + 0.7 * a.mT @ a
-    solved = torch.linalg.solve(system, z.flatten(1)[..., None] + 0.7 * a.mT @ v)
-    torch.testing.assert_close(virtual.prox_l2(z, y, 0.7).flatten(1), solved[..., 0], **close)
-
-
-def test_map_of_the_papers_experiment_is_its_closed_form():
-    """White images, decimation by 2: f(y, A T_g) = tau^2 / (tau^2 + sigma^2) T_g^-1 A^T y (supplement of the paper)."""
-    tau, group, physics = 0.8, D4(), Decimation((8, 8), 2)
-    y = physics.A(randn(8, 1, 8, 8, dtype=torch.float64))
-    virtual = VirtualPhysics(physics, group, group.elements())
-    found = map_estimator(tau**2 * torch.eye(64, dtype=torch.float64))(y, virtual)
-    expected = tau**2 / (tau**2 + SIGMA**2) * group.inverse(physics.A_adjoint(y), group.elements())
-    torch.testing.assert_close(found, expected)
-
-
 def test_map_and_mmse_of_gaussian_images_agree_and_those_of_a_mixture_are_not_linear():
     physics, shape = line_mri((4, 4)), (2, 4, 4)
     covariance = invariant_covariance(D4(), shape)
