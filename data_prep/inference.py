@@ -48,7 +48,7 @@ def slice_file(
 
     A slice file is returned as it is. The slices of a fastMRI volume are all prepared into `output_dir` in the synthetic
     setting: k-space is simulated from its magnitude reconstruction, with the mask and noise given.
-    The file's name is a pseudonym of the source's. Files of a folder that fail are left out; `raise_failures` tells.
+    The file's name is a pseudonym of the source's. Files of a folder that fail are left out; `raise_failures` says so.
 
     Args:
         source: HDF5 slice file, fastMRI volume, or a folder of volumes.
@@ -78,7 +78,7 @@ def scan_file(source: str, output_dir: str, ckpt_dir: str) -> str:
     A slice file is returned as it is. All slices of a volume (fastMRI's layout or ISMRMRD) are prepared into `output_dir` with
     the knobs that made the training data, as kept with the weights, and with its mask: a fully sampled scan is undersampled
     by it, a scan that is undersampled keeps its own lines. The file's name is a pseudonym of the source's. Files of a folder
-    that fail are left out; `raise_failures` tells.
+    that fail are left out; `raise_failures` says so.
 
     Args:
         source: HDF5 slice file, volume, or a folder of volumes.
@@ -101,7 +101,7 @@ def ct_file(source: str, output_dir: str, ckpt_dir: str) -> str:
 
     A slice file is returned as it is. All slices of the CT series below a folder (or in one DICOM file) are prepared into
     `output_dir` with the knobs that made the training data: their sinograms are simulated. The file's name is a pseudonym of
-    the source's. Series that fail are left out; `raise_failures` tells.
+    the source's. Series that fail are left out; `raise_failures` says so.
 
     Args:
         source: HDF5 slice file, DICOM file, or a folder with CT series.
@@ -134,7 +134,7 @@ def image_file(source: str, output_dir: str, ckpt_dir: str) -> str:
 
     A slice file is returned as it is. All images of a folder (or one image; IDX files for digits) are prepared into
     `output_dir`, as test images, with the knobs and the mask or matrix that made the training data: their measurements are
-    simulated. The file's name is a pseudonym of the source's. Images that fail are left out; `raise_failures` tells.
+    simulated. The file's name is a pseudonym of the source's. Images that fail are left out; `raise_failures` says so.
 
     Args:
         source: HDF5 slice file, image or IDX file, or a folder of them.

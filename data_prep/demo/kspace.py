@@ -176,7 +176,7 @@ def _digest(options: KspaceOptions, volume: int, source: str) -> str:
 
 
 def _check_folder(out: Path, paths: list[Path], overwrite: bool) -> list[Path]:
-    """Refuses to replace what is not ours; volumes of ours beyond those to be written."""
+    """Refuses to replace files that this demo did not write; returns its volumes beyond those to be written."""
     if not out.is_dir() and (out.exists() or out.suffix.lower() in SUFFIXES):
         raise PrepError(f"{out} is a file: give a folder for the volumes")
     for path in paths:

@@ -8,22 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from importlib import util
-from pathlib import Path
 from typing import NamedTuple
 
 from torch import Tensor
 
 from data_prep.demo.options import PhotographOptions
+from data_prep.demo.packages import shipped
 from data_prep.images.div2k import target_size
 from data_prep.images.image_file import Picture, quiet_pillow
 from data_prep.images.inpainting import Camera, Photo, describe, photo_plan
-from data_prep.run.manifest import PrepError, check_replaceable
+from data_prep.run.manifest import check_replaceable
 from data_prep.run.plan import Inventory, Task
 from data_prep.run.runner import PrepRun, measured_by, run
 from es_medical.data import file_digest
 
-INSTALL = "pip install 'es_medical[demo]'"
 SCALES = {"train": (2, 3, 4), "val": (3,), "test": (3,)}  # shorter sides of the resized photograph, in crops
 
 
@@ -48,21 +46,6 @@ SHIPPED = (
 DISTRIBUTIONS = {"skimage": "scikit-image", "sklearn": "scikit-learn"}
 
 
-def photograph(shipped: Shipped) -> Path:
-    """Where a photograph is, found without importing its package.
-
-    Raises:
-        PrepError: the package is not installed, or holds it no longer.
-    """
-    found, name = util.find_spec(shipped.package), DISTRIBUTIONS[shipped.package]
-    if found is None or found.origin is None:
-        raise PrepError(f"the demo needs the photographs that {name} ships: {INSTALL}")
-    path = Path(found.origin).parent / shipped.place
-    if not path.is_file():
-        raise PrepError(f"this {name} holds no {path.name}: pip install --force-reinstall 'es_medical[demo]'")
-    return path
-
-
 def prepare(prep: PrepRun[PhotographOptions], overwrite: bool = False) -> bool:
     """Writes the demo data set, unless it is there already.
 
@@ -72,7 +55,7 @@ def prepare(prep: PrepRun[PhotographOptions], overwrite: bool = False) -> bool:
     check_replaceable(prep.out, overwrite)
     knobs = prep.options
     camera = Camera(knobs.size, knobs.mask, knobs.keep, knobs.sigma, knobs.seed, knobs.mask_seed, knobs.with_image)
-    paths = [photograph(one) for one in SHIPPED]  # test first
+    paths = [shipped(one.package, one.place, "photographs", DISTRIBUTIONS[one.package]) for one in SHIPPED]  # test first
     sources = {path.name: file_digest(path) for path in paths}
     photos = [Photo(path, sources[path.name], one.split) for path, one in zip(paths, SHIPPED, strict=True)]
     inventory = Inventory(sources, [], [f"{photo.split}/{photo.digest}" for photo in photos])

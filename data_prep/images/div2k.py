@@ -204,7 +204,7 @@ HINT = (
 def find_images(source: Path, out: Path) -> tuple[list[Source], list[Outcome]]:
     """The images below a folder (or the one file given), and what else is there.
 
-    Links to folders are followed; each folder is looked at once.
+    Links to folders are followed; each folder is entered once.
 
     Raises:
         PrepError: nothing there, no image (the message says what is expected where), or OUT is the source itself.

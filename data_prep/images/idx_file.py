@@ -1,4 +1,4 @@
-"""IDX files, the format of MNIST: raw or gzip, told by their content and never by their name.
+"""IDX files, the format of MNIST: raw or gzip, recognised by their content and never by their name.
 
 Two zero bytes, a byte for the type of the numbers, one for the number of axes, the length of each axis in 4 bytes (big-endian),
 then the numbers, the last axis fastest (http://yann.lecun.com/exdb/mnist). Images are unsigned bytes with three axes.

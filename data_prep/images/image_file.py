@@ -83,7 +83,7 @@ def read_image(path: Path) -> Picture:
     """Decodes a file whole: orientation applied, alpha laid on white, the first frame of several.
 
     Raises:
-        PrepError: no image, cut short, damaged, or of numbers whose range nothing tells.
+        PrepError: no image, cut short, damaged, or of numbers whose range is unknown.
     """
     with _open(path) as image:
         if image.format == "PNG":  # Pillow compares the checksums of pixels only here
@@ -116,7 +116,7 @@ def _formats() -> list[str]:
 
 
 def _what(head: bytes) -> str:
-    """What stands in a file that no reader knows, from its first bytes."""
+    """What a file that no reader knows holds, from its first bytes."""
     if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
         return "it holds a web page (a download that failed?)"
     if head.startswith(b"version https://git-lfs"):
@@ -134,7 +134,7 @@ def _decoded(decode: Callable[[], R]) -> R:
 
 
 def _cause(error: Exception) -> str:
-    """Why a file cannot be read, without the text of the error: it may hold a path, or what stands in the file."""
+    """Why a file cannot be read, without the text of the error: it may hold a path, or content of the file."""
     if isinstance(error, OSError) and error.strerror:
         return f"cannot be read ({error.strerror})"
     if isinstance(error, OSError) and "truncated" in str(error).lower():
@@ -163,7 +163,7 @@ def _picture(image: ImageFile.ImageFile) -> Picture:
 
 
 def _raw_mode(image: ImageFile.ImageFile) -> str:
-    """How the file stores a pixel, `RGB;16B` for example, where Pillow tells."""
+    """How the file stores a pixel, `RGB;16B` for example, where Pillow says so."""
     args = image.tile[0].args if image.tile else ""
     return str(args[0] if isinstance(args, tuple) and args else args)
 

@@ -1,7 +1,7 @@
 """MNIST (or other IDX files of images) to one slice file of compressed measurements, simulated once.
 
 The two files of MNIST say by their names what is for training and what for test; images of other files are divided. Equal
-images never stand in two splits.
+images are never in two splits.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ BLANK, COPY = "blank images left out", "images left out that equal another one"
 TARGET = "images of IDX files"
 UNUSED = "not used: both files of MNIST are there"
 NONE_TAKEN = "no image of it is taken: see --train and --test"
-OWN_SHARES = (60_000, 10_000)  # of MNIST itself: for "all" of files that serve both
+OWN_SHARES = (60_000, 10_000)  # of MNIST itself: for "all" of files that are for both
 
 
 class Place(NamedTuple):
-    """Where an image stands, the name of its file and its number there, and its salted hash."""
+    """Where an image is, the name of its file and its number there, and its salted hash."""
 
     file: str
     number: int
@@ -47,7 +47,7 @@ class Sides(NamedTuple):
 
     @classmethod
     def of(cls, files: Sequence[DigitFile]) -> Sides:
-        """MNIST's own files serve what they are for, and other files what those leave open."""
+        """MNIST's own files are for what their names say, and other files for what those leave open."""
         by_role = {role: [file for file in files if file.role == role] for role in ("train", "test", "any")}
         train = by_role["train"] or by_role["any"] or by_role["test"]
         test = by_role["test"] or by_role["any"] or by_role["train"]
@@ -56,12 +56,12 @@ class Sides(NamedTuple):
 
     @property
     def shared(self) -> bool:
-        """Whether the same files serve both."""
+        """Whether the same files are for both."""
         return {file.name for file in self.train} == {file.name for file in self.test}
 
 
 class Choice:
-    """Which images are taken; counts those that are left out, as equal images must not stand in two splits."""
+    """Which images are taken; counts those that are left out, as equal images must not be in two splits."""
 
     def __init__(self, pseudonyms: Pseudonyms) -> None:
         self.pseudonyms = pseudonyms
@@ -69,7 +69,7 @@ class Choice:
         self._seen = set[bytes]()
 
     def usable(self, files: Sequence[DigitFile]) -> Iterator[Place]:
-        """Images in the order of their files, without blank ones and those that were met before."""
+        """Images in the order of their files, without blank ones and copies of earlier ones."""
         for file in files:
             pixels = file.images.pixels
             blank = pixels.min((1, 2)) == pixels.max((1, 2))
@@ -90,7 +90,7 @@ class Choice:
 def choose(sides: Sides, options: MNISTOptions, choice: Choice) -> dict[Place, str]:
     """The split of each image taken; what equals a test image is left out of training.
 
-    Of MNIST's own files the first ones are taken, as the authors do; images of files that serve both are drawn by the seed.
+    Of MNIST's own files the first ones are taken, as the authors do; images of files that are for both are drawn by the seed.
 
     Raises:
         PrepError: no image is left for training.
@@ -111,7 +111,7 @@ def choose(sides: Sides, options: MNISTOptions, choice: Choice) -> dict[Place, s
 
 
 def pool_counts(n: int, train: int | None, test: int | None) -> tuple[int, int]:
-    """(train and validation, test) of n images that serve both; of fewer than are asked for only the ratio counts, above 1.
+    """(train and validation, test) of n images for both; where there are fewer than asked for, only the ratio counts.
 
     >>> pool_counts(6700, 20_000, 100), pool_counts(6700, None, 100), pool_counts(70, None, None), pool_counts(50, 20, 10)
     ((6667, 33), (6600, 100), (60, 10), (20, 10))
@@ -183,7 +183,7 @@ def sensing_of(options: MNISTOptions, files: Sequence[DigitFile]) -> Sensing:
 
 
 def announce(files: Sequence[DigitFile], plan: Plan[Sequence[Digit]], prep: PrepRun[MNISTOptions]) -> None:
-    """Says which files serve what, and where there are fewer images than asked for."""
+    """Says which files are for what, and where there are fewer images than asked for."""
     sides, splits = Sides.of(files), Counter(digit.split for task in plan.tasks for digit in task.work)
     parts = (
         ("train", sides.train, splits["train"] + splits["val"], prep.options.train),
@@ -214,7 +214,7 @@ class DigitFile(NamedTuple):
 
 
 def official_name(name: str) -> str:
-    """The name of MNIST's own file that a path stands for, or an empty string.
+    """The name of MNIST's own file that a path has, or an empty string.
 
     >>> official_name("raw/t10k-images.idx3-ubyte.gz"), official_name("digits.gz")
     ('t10k-images-idx3-ubyte', '')
@@ -224,7 +224,7 @@ def official_name(name: str) -> str:
 
 
 def scan(source: Path, out: Path) -> tuple[list[DigitFile], list[Outcome]]:
-    """Reads every file of images below a folder (or the one file given), told by content, in an order that names don't decide.
+    """Reads every file of images below a folder (or the one file given), found by content; names do not decide the order.
 
     Returns:
         the files, all of one size of image and none twice; and what became of the others.
@@ -283,5 +283,5 @@ def _check(source: Path, files: Sequence[DigitFile], outcomes: Sequence[Outcome]
             raise PrepError(f"files of different content are named as MNIST's: {', '.join(sorted(named))}: give one data set")
     sizes = {"{1} x {2}".format(*file.images.pixels.shape): file.name for file in files}
     if len(sizes) > 1:
-        told = ", ".join(f"{name}: {size}" for size, name in sorted(sizes.items()))
-        raise PrepError(f"images of different sizes ({told}): prepare them one by one")
+        found = ", ".join(f"{name}: {size}" for size, name in sorted(sizes.items()))
+        raise PrepError(f"images of different sizes ({found}): prepare them one by one")

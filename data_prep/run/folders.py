@@ -1,4 +1,4 @@
-"""Which files of a folder are looked at."""
+"""Which files of a folder a command reads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Source(NamedTuple):
-    """A file to look at: where it is, and its name below the source folder."""
+    """A file to read: where it is, and its name below the source folder."""
 
     path: Path
     name: str
@@ -35,7 +35,7 @@ def find_files(source: Path, out: Path) -> tuple[list[Source], list[Outcome]]:
     """Every regular file below a folder (or the one file given) but our own output, in the order of names.
 
     Returns:
-        the files, and what else needs a word: broken links, folders that cannot be read.
+        the files, and outcomes of the rest: broken links, folders that cannot be read.
 
     Raises:
         PrepError: nothing there, or OUT is the source itself.
@@ -54,13 +54,13 @@ def listed(
 ) -> tuple[list[Source], list[Outcome]]:
     """The files below a folder (or the one file given) that pass a check, in the order of names, and what is left out.
 
-    Links to folders are followed; each folder is looked at once. Our own output is left aside.
+    Links to folders are followed; each folder is entered once. Our own output is left out.
 
     Args:
         source: the folder or file.
         out: the file that will be written.
         check: a file itself, or why it is left out.
-        remark: what is to be said of a folder, or an empty string.
+        remark: why a folder is skipped, where the user should know; else an empty string.
 
     Raises:
         PrepError: nothing there, or OUT is the source itself.
@@ -74,7 +74,7 @@ def listed(
 
 
 def regular(item: Source) -> Source | Outcome:
-    """The file itself, or why it is none that can be read."""
+    """The file itself, or the outcome of one that cannot be read."""
     try:
         item.path.stat()
     except OSError as error:
@@ -107,7 +107,7 @@ def is_folder(source: Path, out: Path) -> bool:
 
 
 def digest_or_nothing(path: Path) -> str:
-    """SHA-256 of a file, or an empty string when it cannot be read (whoever reads it then says why)."""
+    """SHA-256 of a file, or an empty string when it cannot be read (reading it for its content then says why)."""
     from es_medical.data import file_digest
 
     try:
@@ -117,13 +117,13 @@ def digest_or_nothing(path: Path) -> str:
 
 
 def walk(source: Path, remark: Callable[[Path], str] = lambda _: "") -> Iterator[Source | Outcome]:
-    """Everything below a folder but its folders, and of those the ones that need a word.
+    """Every file below a folder, and outcomes of the folders that are not entered or need a remark.
 
-    Links to folders are followed, after the folders themselves; each folder is looked at once.
+    Links to folders are followed, after the folders themselves; each folder is entered once.
 
     Args:
         source: the folder.
-        remark: what else is to be said of a folder, or an empty string.
+        remark: why a folder is skipped, or an empty string.
     """
     entered, errors = {os.path.realpath(source)}, list[OSError]()
     for top, folders, files in os.walk(source, onerror=errors.append, followlinks=True):

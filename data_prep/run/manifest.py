@@ -57,7 +57,7 @@ class Outcome:
 class Pseudonyms:
     """Salted hashes: HMAC-SHA256 of the parts, 16 hexadecimal digits.
 
-    Without the salt nobody can tell from a hash whether a known patient number or file is in the data set.
+    Without the salt a hash does not reveal whether a known patient number or file is in the data set.
 
     >>> Pseudonyms("pepper").of("subject", "42") == Pseudonyms("pepper").of("subject", "42")
     True
@@ -94,7 +94,7 @@ def output_path(out: Path, default_name: str) -> Path:
 
 
 def check_replaceable(out: Path, overwrite: bool) -> None:
-    """Refuses to replace a file that is not a slice file of ours, unless told to.
+    """Refuses to replace a file that is not a slice file of es_medical, unless `overwrite` is set.
 
     Raises:
         PrepError: OUT exists, is no slice file, and `overwrite` is False.

@@ -138,7 +138,7 @@ class Plan(Generic[W]):
         make: the slices of one task; raises PrepError with the cause where there are none.
         tasks: in the order of the file.
         report: what to say of a source, from what became of its tasks.
-        outcomes: of sources that were looked at for this plan and are not taken.
+        outcomes: of sources that were read for this plan and are not taken.
         coils: number of coils, 0 for measurements without a coil axis.
         measure: makes records of `batch` slices at a time, where that is quicker than one by one.
         batch: see `measure`.

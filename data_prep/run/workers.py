@@ -1,6 +1,6 @@
 """A map over files: in order, in one thread or in several, with a progress bar and bounded memory.
 
-Threads and not processes: reading, hashing and Fourier transforms let go of Python's lock, and nothing has to be copied.
+Threads and not processes: reading, hashing and Fourier transforms release Python's lock, and nothing has to be copied.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import track
 
 from es_medical.cores import usable_cores
 
@@ -29,7 +29,7 @@ def default_workers() -> int:
 
 @contextmanager
 def worker_pool(workers: int) -> Iterator[Executor | None]:
-    """Threads that serve all passes of a run, or None to work in this one.
+    """Threads for all passes of a run, or None to work in this one.
 
     Each does its own Fourier transforms: torch uses one thread for each of them meanwhile.
 
@@ -73,10 +73,5 @@ def ordered_map(function: Callable[[T], R], items: Sequence[T], pool: Executor |
 
 def tracked(results: Iterator[R], total: int, label: str) -> Iterator[R]:
     """Passes results on and draws a progress bar on the error stream."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(label, total=total)
-        for result in results:
-            progress.advance(task)
-            yield result
+    yield from track(results, label, total, console=console, transient=True, disable=not console.is_terminal)

@@ -1,4 +1,3 @@
-import json
 import logging
 import warnings
 
@@ -70,20 +69,6 @@ def test_noise_is_sigma_and_each_slice_has_its_own(tmp_path, lidc):
     assert abs(np.corrcoef(noise.reshape(len(noise), -1)) - np.eye(len(noise))).max() < 0.4
 
 
-def test_result_does_not_depend_on_names_folders_order_or_workers(tmp_path, lidc):
-    write_patients(tmp_path / "in", 4, 3)
-    _, path = lidc("--slices", "all", "--workers", 1)
-    files = sorted((tmp_path / "in").rglob("*.dcm"))
-    for k, one in enumerate(files):
-        target = tmp_path / "moved" / str(k % 2) / f"{9000 - k}"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        one.rename(target)
-    _, moved = lidc("--slices", "all", "--workers", 3, source=tmp_path / "moved", out="moved.h5")
-    assert read_header(path).digest == read_header(moved).digest
-    for name in ("id", "subject", "split", "measurement", "image"):
-        np.testing.assert_array_equal(rows(path, name), rows(moved, name))
-
-
 def test_split_keeps_patients_together(tmp_path, lidc):
     write_patients(tmp_path / "in", 5, 3)
     write_series(tmp_path / "in" / "again", 3, patient="p0", series="second")
@@ -141,28 +126,6 @@ def test_images_without_modality_or_suffix_or_preamble_are_found_by_content(tmp_
     assert result.exit_code == 0, result.output
     assert read_header(path).n == 2
     assert "without DICOM preamble" in result.output
-
-
-@pytest.mark.parametrize("content", [None, "<html>"])
-def test_nothing_found_is_an_error_with_the_path(tmp_path, lidc, content):
-    (tmp_path / "in").mkdir()
-    if content:
-        (tmp_path / "in" / "a.txt").write_text(content)
-    result, path = lidc()
-    assert result.exit_code == 1
-    assert str(tmp_path / "in") in result.stderr
-    assert not path.exists()
-
-
-def test_broken_series_stops_no_other(tmp_path, lidc):
-    write_patients(tmp_path / "in", 3, 1)
-    one = tmp_path / "in" / "patient1" / "000.dcm"
-    one.write_bytes(one.read_bytes()[:-300])
-    result, path = lidc()
-    assert result.exit_code == 1
-    assert "done 2 · skipped 0 · failed 1" in result.output
-    assert "1748 bytes, expected 2048" in result.output
-    assert read_header(path).n == 2
 
 
 @pytest.mark.parametrize("n", [300, 1700])  # bytes left: in the header, and in the elements of the image
@@ -239,30 +202,6 @@ def test_dry_run_says_what_would_be_taken_and_writes_nothing(tmp_path, lidc):
     assert "xray.dcm" in result.output
     assert "would write 3 slices of 16 x 16" in result.output
     assert sorted(one.name for one in tmp_path.iterdir()) == ["in"]
-
-
-def test_second_run_does_nothing_and_another_knob_starts_anew(tmp_path, lidc):
-    write_patients(tmp_path / "in", 3, 2)
-    _, path = lidc()
-    before = path.stat().st_mtime_ns
-    result, _ = lidc()
-    assert "up to date" in result.output
-    assert path.stat().st_mtime_ns == before
-    result, _ = lidc("--sigma", 0.01)
-    assert "sigma 0.001 -> 0.01" in result.output
-    one = tmp_path / "in" / "patient1" / "001.dcm"
-    content = bytearray(one.read_bytes())
-    content[-1] ^= 1
-    one.write_bytes(content)
-    result, _ = lidc("--sigma", 0.01)
-    assert "up to date" not in result.output
-
-
-def test_without_image_stores_no_ground_truth(tmp_path, lidc):
-    write_patients(tmp_path / "in", 3, 2)
-    _, path = lidc("--without-image")
-    assert not read_header(path).has_image
-    assert np.isnan(rows(path, "data_range")).all()
 
 
 @pytest.mark.parametrize("old", [True, False])
@@ -348,16 +287,6 @@ def test_invalid_elements_are_not_shown(tmp_path, lidc, capfd):
         result, path = lidc()
     assert read_header(path).n == 3
     assert "SECR" not in result.output + "".join(capfd.readouterr())
-
-
-def test_manifest_counts_and_explains(tmp_path, lidc):
-    write_patients(tmp_path / "in", 3, 2)
-    (tmp_path / "in" / "a.txt").write_text("x")
-    _, path = lidc()
-    manifest = json.loads(path.with_suffix(".manifest.json").read_text())
-    assert manifest["slices"]["total"] == 3
-    assert manifest["configuration"]["command"] == "lidc"
-    assert sorted(entry["status"] for entry in manifest["sources"]) == ["done"] * 3 + ["skipped"]
 
 
 @pytest.mark.parametrize("wrong", ["--slices first", "--slices every:0", "--views 0", "--size 3", "--sigma -1", "--series two"])

@@ -65,16 +65,6 @@ def test_header_says_what_gives_counts_back(tmp_path, lidc):
     assert 0 < float(SliceDataset(path)[0]["sigma"]) < 1
 
 
-def test_same_command_does_nothing_again_and_other_photons_make_it_anew(tmp_path, lidc):
-    write_patients(tmp_path / "in", 3, 2)
-    _, path = lidc("--photons", "1e4")
-    before = columns(path, "measurement")[0]
-    assert "up to date" in lidc("--photons", "1e4")[0].output
-    again = lidc("--photons", "2e4")[0]
-    assert "photons 10000.0 -> 20000.0" in again.output
-    assert not torch.equal(columns(path, "measurement")[0], before)
-
-
 def test_each_slice_has_its_own_photons_whatever_the_batch(tmp_path, lidc, monkeypatch):
     write_patients(tmp_path / "in", 4, 3)
     _, path = lidc("--photons", "1e4")

@@ -1,5 +1,3 @@
-import json
-
 import h5py
 import nibabel as nib
 import numpy as np
@@ -8,7 +6,7 @@ import torch
 
 from data_prep.demo import brain as demo
 from data_prep.run.manifest import PrepError
-from es_medical.data import SliceDataset, file_digest, read_header
+from es_medical.data import SliceDataset, read_header
 from es_medical.physics import MRI
 
 pytest.importorskip("nilearn", reason="the demo needs the extra `demo`")
@@ -64,34 +62,6 @@ def test_images_are_in_0_1_upright_and_invertible(demo_file):
     middle = raw[len(raw) // 2] > 20
     rows, columns = np.flatnonzero(middle.any(1)), np.flatnonzero(middle.any(0))
     assert np.ptp(rows) > np.ptp(columns)  # a head is longer from front to back than it is wide
-
-
-def test_second_run_does_nothing_and_a_changed_knob_makes_new_measurements(demo_file, prep):
-    stamp, digest = demo_file.stat().st_mtime_ns, file_digest(demo_file)
-    assert "up to date" in prep("demo", "mri", demo_file, "--size", 32).stdout
-    assert demo_file.stat().st_mtime_ns == stamp
-    assert "acceleration 4.0 -> 2.0" in prep("demo", "mri", demo_file, "--size", 32, "--acceleration", 2).stdout
-    assert file_digest(demo_file) != digest
-    prep("demo", "mri", demo_file, "--size", 32)
-    assert file_digest(demo_file) == digest
-
-
-def test_without_image_and_a_folder_as_output(tmp_path, prep):
-    result = prep("demo", "mri", tmp_path, "--size", 16, "--without-image", "--center-fraction", 0.1)
-    assert result.exit_code == 0
-    assert "ground truth not stored" in result.stdout
-    assert not read_header(tmp_path / "demo_mri.h5").has_image
-    manifest = json.loads((tmp_path / "demo_mri.manifest.json").read_text())
-    assert manifest["digest"] == read_header(tmp_path / "demo_mri.h5").digest
-    assert "icbm" not in json.dumps(manifest)
-
-
-def test_missing_nilearn_names_the_extra(tmp_path, prep, monkeypatch):
-    monkeypatch.setattr(demo.util, "find_spec", lambda name: None)
-    result = prep("demo", "mri", tmp_path / "demo.h5")
-    assert result.exit_code == 1
-    assert "pip install 'es_medical[demo]'" in result.stderr
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(("val", "test", "gap"), [(10, 20, 2), (0, 1, 0), (3, 0, 5), (0, 0, 3), (1, 2, 0)])

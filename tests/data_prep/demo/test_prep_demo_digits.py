@@ -1,13 +1,11 @@
 import gzip
 from collections import Counter
-from types import SimpleNamespace
 
 import h5py
 import numpy as np
 import pytest
 import torch
 
-from data_prep.demo import digits as demo_digits
 from data_prep.demo.digits import balanced_splits, read_digits
 from data_prep.run.manifest import PrepError
 from es_medical.data import SliceDataset, read_header
@@ -23,14 +21,8 @@ def wheel(tmp_path, monkeypatch):
     rows = [",".join(map(str, [*row, k % 10])) for k, row in enumerate(pixels)]
     path = folder / "data" / "data" / "mnist_5k.csv.gz"
     path.write_bytes(gzip.compress("\n".join(rows).encode()))
-    monkeypatch.setattr(demo_digits, "util", finding([str(folder)]))
+    monkeypatch.syspath_prepend(tmp_path / "site")
     return path
-
-
-def finding(folders):
-    """A stand-in for importlib.util that finds a package in some folders, or none."""
-    spec = None if folders is None else SimpleNamespace(submodule_search_locations=folders)
-    return SimpleNamespace(find_spec=lambda name: spec)
 
 
 SMALL = ("--n", 40, "--val", 10, "--test", 10)
@@ -57,27 +49,6 @@ def test_images_and_measurements_are_those_of_the_wheel(tmp_path, prep, wheel):
             np.testing.assert_allclose(file["image"][row, 0] * 255, pixels[number], atol=1e-4)
     item = SliceDataset(tmp_path / "a.h5")[0]
     torch.testing.assert_close(item["measurement"], header.matrix @ item["image"].flatten())
-
-
-def test_second_run_does_nothing_and_another_seed_draws_others(tmp_path, prep, wheel):
-    prep("demo", "digits", tmp_path / "a.h5", *SMALL, "--salt", "s")
-    assert "up to date" in prep("demo", "digits", tmp_path / "a.h5", *SMALL, "--salt", "s").output
-    prep("demo", "digits", tmp_path / "b.h5", *SMALL, "--salt", "s", "--seed", 1)
-    a, b = (set(SliceDataset(tmp_path / name, "test").ids) for name in ("a.h5", "b.h5"))
-    assert a != b
-
-
-def test_dry_run_writes_nothing(tmp_path, prep, wheel):
-    assert "would write 40 slices" in prep("demo", "digits", tmp_path / "a.h5", *SMALL, "--dry-run").output
-    assert not (tmp_path / "a.h5").exists()
-
-
-@pytest.mark.parametrize("folders", [None, ["/nowhere"]])
-def test_missing_package_or_file_names_the_command(tmp_path, prep, monkeypatch, folders):
-    monkeypatch.setattr(demo_digits, "util", finding(folders))
-    result = prep("demo", "digits", tmp_path / "a.h5")
-    assert result.exit_code == 1
-    assert "'es_medical[demo]'" in result.stderr
 
 
 @pytest.mark.parametrize(

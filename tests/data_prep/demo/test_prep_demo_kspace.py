@@ -54,11 +54,6 @@ def test_each_volume_is_multi_coil_fastmri_data_of_its_own_patient(folder):
             assert "simulated" in file.attrs["origin"]
 
 
-def test_wrong_kind_of_coils_is_told(folder):
-    with pytest.raises(PrepError, match="give --coils multi"):
-        inspect(volumes(folder)[0], "a", "digest", Wanted("single", "auto", "all"))
-
-
 def test_single_coil_files_have_no_coil_axis_and_an_esc_target(tmp_path):
     written(tmp_path, replace(SMALL, coils=0, volumes=1))
     volume = inspect(volumes(tmp_path)[0], "a", "digest", Wanted("single", "auto", "all"))

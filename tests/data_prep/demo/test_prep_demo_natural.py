@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from data_prep.demo import photographs as demo_natural
-from data_prep.demo.photographs import SCALES, SHIPPED, photograph
+from data_prep.demo.photographs import SCALES, SHIPPED
 from es_medical.data import SliceDataset, read_header
 
 LEAST = {"train": 150, "test": 20, "val": 1}
@@ -52,12 +52,6 @@ def test_same_scene_from_two_sides_is_in_one_split():
     assert len(motorcycles) == 1
 
 
-def test_second_run_does_nothing(made, prep):
-    before = made.stat().st_mtime_ns
-    assert "up to date" in prep("demo", "natural", made).output
-    assert made.stat().st_mtime_ns == before
-
-
 def test_options_of_the_demo(tmp_path, prep, made):
     result = prep("demo", "natural", tmp_path, "--size", 32, "--mask", "even_columns", "--sigma", 0.05, "--without-image")
     assert result.exit_code == 0, result.output
@@ -78,37 +72,6 @@ def test_tiles_do_not_overlap():
     assert len(tiles) == 2 * 3
     assert len(np.unique(torch.cat([tile.flatten() for tile in tiles]))) == 6 * 3 * 16 * 16
     assert tiles[0][0, 0, 0] == marked[0, 4, 1]
-
-
-@pytest.mark.parametrize(("package", "name"), [("skimage", "scikit-image"), ("sklearn", "scikit-learn")])
-def test_missing_package_is_an_error_with_the_command(tmp_path, prep, monkeypatch, package, name):
-    found = util.find_spec
-    monkeypatch.setattr(util, "find_spec", lambda wanted: None if wanted == package else found(wanted))
-    result = prep("demo", "natural", tmp_path / "a.h5")
-    assert result.exit_code == 1
-    assert name in result.stderr
-    assert "pip install 'es_medical[demo]'" in result.stderr
-    assert not (tmp_path / "a.h5").exists()
-
-
-def test_package_without_its_photographs_is_an_error(tmp_path, monkeypatch):
-    (tmp_path / "skimage").mkdir()
-    (tmp_path / "skimage" / "__init__.py").touch()
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(__import__("sys").modules, "skimage", raising=False)
-    with pytest.raises(ValueError, match=r"scikit-image holds no chelsea\.png"):
-        photograph(SHIPPED[0])
-
-
-def test_packages_are_found_and_not_imported(tmp_path, made):
-    import subprocess
-    import sys
-
-    code = (
-        "import sys; from data_prep.demo.photographs import SHIPPED, photograph; [photograph(one) for one in SHIPPED]; "
-        "print({'skimage', 'sklearn'} & {*sys.modules})"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "set()"
 
 
 def test_every_split_has_scales():

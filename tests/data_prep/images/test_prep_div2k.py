@@ -1,4 +1,3 @@
-import json
 import os
 from collections import Counter
 
@@ -49,10 +48,6 @@ def stored(path, *names):
     with h5py.File(path) as file:
         found = [file[name].asstr()[()] if file[name].dtype == object else file[name][()] for name in names]
     return found[0] if len(names) == 1 else found
-
-
-def manifest(path):
-    return json.loads(path.with_suffix(".manifest.json").read_text())
 
 
 def expected(path, size=32, crop=16):
@@ -172,72 +167,12 @@ def test_other_folders_are_split_by_content_and_not_by_name(tmp_path, prep, fold
         np.testing.assert_array_equal(stored(a, column), stored(b, column))
 
 
-def test_nothing_in_the_output_names_a_source(tmp_path, prep, folder):
-    out = tmp_path / "a.h5"
-    prep("div2k", folder, out, *SMALL, "--salt", "pepper")
-    for path in (out, out.with_suffix(".manifest.json")):
-        content = path.read_bytes()
-        for word in (b"private", b"pepper", b"deep", os.fsencode(tmp_path)):
-            assert word not in content
-    before = set(stored(out, "id")), set(stored(out, "subject"))
-    prep("div2k", folder, out, *SMALL, "--salt", "salt")
-    assert before[0].isdisjoint(stored(out, "id"))
-    assert before[1].isdisjoint(stored(out, "subject"))
-
-
-def test_second_run_does_nothing_until_something_changes(tmp_path, prep, folder):
-    out = tmp_path / "a.h5"
-    prep("div2k", folder, out, *SMALL)
-    before = out.stat().st_mtime_ns, out.read_bytes()
-    again = prep("div2k", folder, out, *SMALL)
-    assert again.exit_code == 0
-    assert "up to date" in again.output
-    assert (out.stat().st_mtime_ns, out.read_bytes()) == before
-    changed = prep("div2k", folder, out, *SMALL, "--resize", "stretch")
-    assert "resize short -> stretch" in changed.output
-    picture(folder / "new.png", seed=50)
-    prep("div2k", folder, out, *SMALL, "--resize", "stretch")
-    assert read_header(out).n == 11
-
-
 def test_moving_an_image_to_the_test_folder_makes_the_file_anew(tmp_path, prep, archive):
     out = tmp_path / "a.h5"
     prep("div2k", archive, out, *SMALL)
     (archive / "x" / "DIV2K_train_HR" / "0001.png").rename(archive / "y" / "DIV2K_valid_HR" / "0001.png")
     prep("div2k", archive, out, *SMALL)
     assert read_header(out).splits["test"] == 4
-
-
-def test_bad_files_are_named_and_stop_no_other(tmp_path, prep, folder):
-    whole = picture(folder / "cut.png", 64, 64, seed=60).read_bytes()
-    (folder / "cut.png").write_bytes(whole[: len(whole) // 2])
-    (folder / "page.png").write_text("<html>404</html>")
-    (folder / "void.jpg").touch()
-    (folder / "gone.png").symlink_to(tmp_path / "nowhere.png")
-    picture(folder / "tiny.png", 15, 60, seed=61)
-    (folder / "notes.txt").write_text("x")
-    (folder / ".DS_Store").write_bytes(b"x")
-    (folder / "__MACOSX").mkdir()
-    (folder / "__MACOSX" / "._private0.png").write_bytes(b"x")
-    out = tmp_path / "a.h5"
-    result = prep("div2k", folder, out, *SMALL)
-    assert result.exit_code == 1
-    assert read_header(out).n == 10
-    for name, cause in {
-        "cut.png": "cut short: the file ends before its image",
-        "page.png": "not an image: it holds a web page",
-        "void.jpg": "empty file",
-        "gone.png": "broken link",
-        "tiny.png": "60 x 15 pixels: the shorter side is below the crop of 16, and no image is enlarged",
-        "notes.txt": "no suffix of an image",
-        ".DS_Store": "hidden",
-        "._private0.png": "hidden",
-    }.items():
-        line = next(line for line in result.output.splitlines() if name in line)
-        assert cause in line
-    assert Counter(one["status"] for one in manifest(out)["sources"]) == {"done": 10, "failed": 5, "skipped": 3}
-    again = prep("div2k", folder, out, *SMALL)
-    assert (again.exit_code, "up to date" in again.output) == (1, True)
 
 
 def test_pipes_are_not_waited_for(tmp_path, prep, folder):
@@ -305,43 +240,6 @@ def test_no_image_is_an_error_with_the_expected_paths_and_no_network(tmp_path, p
     assert "DIV2K_train_HR.zip: to be unpacked" in prep("div2k", tmp_path / "src", tmp_path / "a.h5").stderr
 
 
-def test_only_broken_images_write_nothing_and_leave_an_older_file(tmp_path, prep, folder):
-    out = tmp_path / "a.h5"
-    prep("div2k", folder, out, *SMALL)
-    before = out.read_bytes()
-    for path in folder.rglob("*.png"):
-        path.write_bytes(path.read_bytes()[:-60])
-    result = prep("div2k", folder, out, *SMALL)
-    assert result.exit_code == 1
-    assert "nothing was written" in result.stderr
-    assert out.read_bytes() == before
-    assert not list(tmp_path.glob(".partial*"))
-
-
-def test_dry_run_reads_and_writes_nothing(tmp_path, prep, folder):
-    result = prep("div2k", folder, tmp_path / "out" / "a.h5", *SMALL, "--dry-run")
-    assert result.exit_code == 0
-    assert "would write 10 slices of 16 x 16 (train 8 · val 1 · test 1)" in result.output
-    assert not (tmp_path / "out").exists()
-    path = folder / "private0.png"
-    path.write_bytes(path.read_bytes()[:-60])
-    assert prep("div2k", folder, tmp_path / "out" / "a.h5", *SMALL, "--dry-run").exit_code == 1
-
-
-def test_a_foreign_file_is_not_replaced(tmp_path, prep, folder):
-    (tmp_path / "a.h5").write_text("thesis")
-    assert prep("div2k", folder, tmp_path / "a.h5", *SMALL).exit_code == 1
-    assert (tmp_path / "a.h5").read_text() == "thesis"
-    assert prep("div2k", folder, tmp_path / "a.h5", *SMALL, "--overwrite").exit_code == 0
-
-
-def test_without_image(tmp_path, prep, folder):
-    prep("div2k", folder, tmp_path / "a.h5", *SMALL, "--without-image")
-    with h5py.File(tmp_path / "a.h5") as file:
-        assert "image" not in file
-        assert np.isnan(file["data_range"][()]).all()
-
-
 def test_more_crops_are_of_training_images_only_and_the_same_in_any_folder(tmp_path, prep, folder):
     one, many = tmp_path / "one.h5", tmp_path / "many.h5"
     prep("div2k", folder, one, *SMALL)
@@ -392,11 +290,6 @@ def test_options_that_make_no_sense_are_refused():
         DIV2KOptions(size=32, crop=64)
     with pytest.raises(PrepError, match="crops 0"):
         DIV2KOptions(crops=0)
-
-
-def test_one_image_is_enough(tmp_path, prep, folder):
-    assert prep("div2k", folder / "private0.png", tmp_path / "a.h5", *SMALL).exit_code == 0
-    assert read_header(tmp_path / "a.h5").splits == {"train": 1}
 
 
 def test_real_photographs(tmp_path, prep, shared_data):

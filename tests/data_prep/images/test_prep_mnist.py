@@ -3,11 +3,9 @@ import gzip
 import json
 from collections import Counter
 
-import h5py
-import numpy as np
 import pytest
 import torch
-from idx_bytes import idx, images, put
+from idx_bytes import images, put
 
 from data_prep.images import idx_file, mnist
 from data_prep.images import mnist as mnist_files
@@ -143,15 +141,6 @@ def test_other_names_are_divided_by_the_seed(tmp_path, prep):
     assert stored(tmp_path / "a.h5") <= bytes_of(images(40, seed=1)) | bytes_of(images(20, seed=2))
 
 
-def test_names_of_other_files_decide_neither_ids_nor_splits(tmp_path, prep):
-    for name, (one, two) in {"a": ("one", "two.gz"), "b": ("z/3", "b.gz")}.items():
-        put(tmp_path / name / one, images(40, seed=1))
-        put(tmp_path / name / two, images(20, seed=2))
-        prep("mnist", tmp_path / name, tmp_path / f"{name}.h5", "--train", 30, "--test", 10)
-    for split in ("train", "val", "test"):
-        assert SliceDataset(tmp_path / "a.h5", split).ids == SliceDataset(tmp_path / "b.h5", split).ids
-
-
 def test_fewer_than_asked_for_of_other_names_keep_the_ratio(tmp_path, prep):
     put(tmp_path / "digits", images(60))
     prep("mnist", tmp_path / "digits", tmp_path / "a.h5", "--train", 200, "--test", 100)
@@ -216,34 +205,6 @@ def test_every_knob_makes_the_file_anew(tmp_path, prep, official, knob):
     assert "up to date" not in prep("mnist", official, tmp_path / "a.h5", *knob).output
 
 
-def test_salt_changes_every_id_and_no_name_is_stored(tmp_path, prep, official):
-    (official / "Jane_Doe").mkdir()
-    (official / f"{TRAIN}.gz").rename(official / "Jane_Doe" / f"{TRAIN}.gz")
-    prep("mnist", official, tmp_path / "a.h5")
-    prep("mnist", official, tmp_path / "b.h5", "--salt", "s")
-    a, b = (set(SliceDataset(tmp_path / name).ids) for name in ("a.h5", "b.h5"))
-    assert len(a) == len(b) == 50
-    assert not a & b
-    for path in (tmp_path / "b.h5", tmp_path / "b.manifest.json"):
-        content = path.read_bytes()
-        assert not [word for word in (b"Jane", b"ubyte", str(tmp_path).encode()) if word in content]
-
-
-def test_without_image_stores_none(tmp_path, prep, official):
-    prep("mnist", official, tmp_path / "a.h5", "--without-image")
-    with h5py.File(tmp_path / "a.h5") as file:
-        assert "image" not in file
-        assert np.isnan(file["data_range"][:]).all()
-        assert np.all(file["scale"][:] == (255, 0))
-
-
-def test_dry_run_writes_nothing(tmp_path, prep, official):
-    result = prep("mnist", official, tmp_path / "out" / "a.h5", "--dry-run")
-    assert result.exit_code == 0
-    assert "would write 50 slices of 6 x 5" in result.output
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize("make", [lambda path: None, lambda path: path.mkdir(), lambda path: put(path / "notes.txt", b"hello")])
 def test_no_files_says_what_was_expected_and_that_nothing_is_downloaded(tmp_path, prep, make):
     make(tmp_path / "in")
@@ -264,16 +225,6 @@ def test_half_a_download_of_mnist_stops_and_leaves_an_older_file(tmp_path, prep,
     assert "cut off before its end" in result.stderr
     assert (tmp_path / "a.h5").read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.h5", "a.manifest.json", "in"]
-
-
-def test_a_broken_file_of_another_name_fails_and_the_others_are_taken(tmp_path, prep):
-    put(tmp_path / "in" / "good.gz", images(30))
-    put(tmp_path / "in" / "bad", idx(images(9, seed=3))[:-1])
-    result = prep("mnist", tmp_path / "in", tmp_path / "a.h5")
-    assert result.exit_code == 1
-    assert read_header(tmp_path / "a.h5").n == 30
-    assert Counter(one["status"] for one in sources(tmp_path / "a.h5")) == {"done": 1, "failed": 1}
-    assert prep("mnist", tmp_path / "in", tmp_path / "a.h5").exit_code == 1
 
 
 def test_images_of_different_sizes_are_refused(tmp_path, prep):
@@ -323,21 +274,6 @@ def test_images_too_large_for_a_dense_matrix_are_refused(tmp_path, prep):
     result = prep("mnist", tmp_path / "big", tmp_path / "a.h5")
     assert result.exit_code == 1
     assert "129 x 128" in result.stderr
-
-
-def test_output_that_is_not_ours_is_kept(tmp_path, prep, official):
-    (tmp_path / "a.h5").write_bytes(b"mine")
-    assert prep("mnist", official, tmp_path / "a.h5").exit_code == 1
-    assert (tmp_path / "a.h5").read_bytes() == b"mine"
-    assert prep("mnist", official, tmp_path / "a.h5", "--overwrite").exit_code == 0
-
-
-def test_broken_link_fails_and_other_things_are_skipped(tmp_path, prep, official):
-    (official / "gone.gz").symlink_to(tmp_path / "nowhere")
-    result = prep("mnist", official, official / "a.h5")
-    assert result.exit_code == 1
-    assert "broken link" in result.output
-    assert "up to date" in prep("mnist", official, official / "a.h5").output
 
 
 def test_real_files(tmp_path, prep, shared_data):

@@ -1,6 +1,5 @@
 """`data_prep fastmri --measurements real`: recorded k-space on one grid, undersampled by one mask."""
 
-import json
 import math
 
 import h5py
@@ -454,23 +453,6 @@ def test_values_beyond_single_precision_are_refused(tmp_path, make_volume, real)
     assert "too large for single precision" in result.output
 
 
-def test_broken_and_stray_files_are_named(tmp_path, make_volume, real):
-    """A1, A3, A20."""
-    good = make_volume(tmp_path / "in" / "good.h5")
-    (tmp_path / "in" / "cut.h5").write_bytes(good.read_bytes()[: good.stat().st_size // 2])
-    (tmp_path / "in" / "page.h5").write_text("<html>403</html>")
-    (tmp_path / "in" / ".DS_Store").write_text("x")
-    make_volume(tmp_path / "in" / "none.h5", kspace=np.zeros((0, 64, 48), np.complex64), keys=())
-    make_volume(tmp_path / "in" / "zero.h5", kspace=np.zeros((3, 64, 48), np.complex64), keys=())
-    make_volume(tmp_path / "in" / "float.h5", kspace=np.zeros((3, 64, 48), np.float32), keys=())
-    result, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL, *FULL)
-    assert result.exit_code == 1
-    assert "done 1 · skipped 1 · failed 5" in result.output
-    for cause in ("truncated HDF5", "looks like a web page", "holds no slices", "zero everywhere", "expected complex"):
-        assert cause in result.output
-    assert len(columns["id"]) == 3
-
-
 def test_blank_slices_are_left_out_and_told(tmp_path, make_volume, real):
     k = kspace_of(phantom((4, 64, 48)))
     k[0] = 0
@@ -479,13 +461,6 @@ def test_blank_slices_are_left_out_and_told(tmp_path, make_volume, real):
     assert result.exit_code == 0, result.output
     assert columns["slice"].tolist() == [1, 2, 3]
     assert "blank slices left out (1 of 4 slices)" in result.output
-
-
-def test_nothing_usable_leaves_nothing(tmp_path, make_volume, real):
-    make_volume(tmp_path / "in" / "a.h5", kspace=np.full((3, 64, 48), np.nan, np.complex64), keys=())
-    result, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL)
-    assert result.exit_code == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
 def test_patient_stands_in_one_split_and_no_name_in_the_file(tmp_path, make_volume, real):
@@ -504,19 +479,6 @@ def test_patient_stands_in_one_split_and_no_name_in_the_file(tmp_path, make_volu
 
 
 # --- the command
-
-
-def test_second_run_does_nothing_and_workers_change_nothing(tmp_path, make_volume, real):
-    for i in range(3):
-        make_volume(tmp_path / "in" / f"{i}.h5", seed=i)
-    options = (*ALL, "--acceleration", 2, "--center-fraction", 0.2, "--added-noise", 0.05)
-    _, columns = real(tmp_path / "in", tmp_path / "a.h5", *options)
-    result, _ = real(tmp_path / "in", tmp_path / "a.h5", *options)
-    assert "up to date" in result.output
-    (tmp_path / "in").rename(tmp_path / "moved")
-    _, other = real(tmp_path / "moved", tmp_path / "b.h5", *options, "--workers", 2)
-    for name, column in columns.items():
-        np.testing.assert_array_equal(column, other[name], err_msg=name)
 
 
 def test_mask_of_another_file_is_used_again(tmp_path, make_volume, real):
@@ -559,23 +521,6 @@ def test_number_that_is_not_finite_is_refused(tmp_path, make_volume, real, name)
     assert result.exit_code == 1
     assert not columns
     assert f"{name} inf: expected a finite number" in result.output
-
-
-def test_dry_run_writes_nothing(tmp_path, make_volume, real):
-    make_volume(tmp_path / "in" / "a.h5")
-    result, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL, "--dry-run")
-    assert result.exit_code == 0
-    assert "3 slices from image of kspace to train" in result.output
-    assert [path.name for path in tmp_path.iterdir()] == ["in"]
-
-
-def test_configuration_and_target_are_recorded(tmp_path, make_volume, real):
-    make_volume(tmp_path / "in" / "a.h5")
-    real(tmp_path / "in", tmp_path / "out.h5", *ALL, *FULL)
-    configuration = read_header(tmp_path / "out.h5").configuration
-    assert (configuration["measurements"], configuration["sigma"]) == ("real", None)
-    manifest = json.loads((tmp_path / "out.manifest.json").read_text())
-    assert manifest["sources"][0]["target"] == "image of kspace"
 
 
 def test_kspace_sampled_at_random_points_without_a_mask_is_refused(tmp_path, shared_data, real):
