@@ -72,7 +72,7 @@ def _looked_at(source: Source) -> CTFile | Outcome:
         return Outcome(source.name, "failed", str(error)) if known else _not_dicom(source, "other")
     except OSError as error:
         return Outcome(source.name, "failed", f"cannot be read ({error.strerror})")
-    except Exception as error:  # one bad file never stops the others; its text may hold what stands in the file
+    except Exception as error:  # one bad file never stops the others; its text may quote the file
         return Outcome(source.name, "failed", f"unexpected {type(error).__name__}")
 
 
@@ -113,7 +113,7 @@ def _checked(series: CTSeries, group: Sequence[CTFile], table: dict[str, Entry])
 
 
 def _with_table(outcomes: Iterable[Outcome], table: dict[str, Entry], groups: Sequence[Sequence[CTFile]]) -> Iterator[Outcome]:
-    """The outcomes, with a word about the series that the table lists and that are not here."""
+    """The outcomes; that of a table also counts its CT series that are missing here."""
     here = {group[0].series for group in groups}
     missing = sum(entry.modality in {"", "CT"} and uid not in here for uid, entry in table.items())
     for outcome in outcomes:

@@ -1,4 +1,4 @@
-"""How the pixels of a CT image are stored, told from its header alone, and whether all of them are there."""
+"""How the pixels of a CT image are stored, from its header alone, and whether all of them are there."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Encoding(NamedTuple):
         bits: allocated for a pixel.
         bits_stored: of these, used.
         signed: whether stored values are signed.
-        slope: Hounsfield units = stored * slope + intercept; NaN where the file does not say.
+        slope: Hounsfield units = stored * slope + intercept; NaN where unknown.
         intercept: see `slope`.
-        lut: a modality look-up table stands in place of slope and intercept.
+        lut: a modality look-up table is given in place of slope and intercept.
         padding: smallest and largest stored value that means "no pixel here", or None.
         overlay: an overlay hides in the unused bits.
     """
@@ -47,7 +47,7 @@ class Encoding(NamedTuple):
 
 
 def pixel_encoding(data: Dataset, file: BinaryIO, at: int) -> tuple[Encoding, int]:
-    """How the pixels are stored, and where uncompressed ones begin (-1 for others); their element stands at byte `at`.
+    """How the pixels are stored, and where uncompressed ones begin (-1 for others); their element is at byte `at`.
 
     Raises:
         PrepError: they are missing, cut short, not those of a CT slice, or cannot be decoded here.
@@ -126,7 +126,7 @@ def _padding(data: Dataset, bits: int, signed: bool) -> tuple[int, int] | None:
         for value in numbers(data, key, 1):
             one = int(value) % 2**bits
             ends.append(one - 2**bits if signed and one >= 2 ** (bits - 1) else one)
-        if not ends:  # a limit alone says nothing
+        if not ends:  # a limit alone has no meaning
             return None
     return min(ends), max(ends)
 

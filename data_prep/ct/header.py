@@ -1,4 +1,4 @@
-"""One CT image by its header alone: which series it belongs to, where it stands, and how its pixels are stored."""
+"""One CT image by its header alone: which series it belongs to, where it lies, and how its pixels are stored."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MODALITIES = {"CR", "DX", "MR", "PT", "US", "NM", "XA", "RF", "MG", "OT", "SC", 
 
 
 class CTFile(NamedTuple):
-    """What the header of one CT image says. No field but `name` is ever shown, and none is stored as it is.
+    """The header of one CT image. Only `name` is ever shown, and no field is stored as it is.
 
     Attributes:
         name: path below the source folder.
@@ -77,7 +77,7 @@ def read_ct(path: Path, name: str, content: Content) -> CTFile:
 
     Raises:
         SkipError: not an image of a CT slice.
-        PrepError: the header cannot be read. Whatever else is wrong stands in `CTFile.problem`.
+        PrepError: the header cannot be read. Any other fault is in `CTFile.problem`.
     """
     with path.open("rb") as file:
         data, at = _header(file, content)
@@ -103,7 +103,7 @@ def _header(file: BinaryIO, content: Content) -> tuple[Dataset, int]:
         source.seek(0)
         try:
             data = dcmread(source, stop_before_pixels=True, force=content == "bare", specific_tags=TAGS)
-        except Exception as error:  # pydicom raises whatever the broken bytes lead to, with what stands in them
+        except Exception as error:  # pydicom raises whatever the broken bytes lead to, and quotes them
             if source is file or len(head) < HEAD:
                 raise PrepError(f"the DICOM header cannot be read ({type(error).__name__})") from None
             continue
@@ -113,7 +113,7 @@ def _header(file: BinaryIO, content: Content) -> tuple[Dataset, int]:
 
 
 def _check_image(data: Dataset, content: Content) -> None:
-    """Refuses whatever is no image of a CT slice, by SOP class, modality and image type."""
+    """Refuse what is no image of a CT slice, by SOP class, modality and image type."""
     sop, modality = sop_class(data), text(data, "Modality")
     if not sop and not modality:
         raise PrepError("the DICOM header says neither SOP class nor modality" if content == "dicom" else "not a DICOM file")
@@ -131,7 +131,7 @@ def _check_image(data: Dataset, content: Content) -> None:
 
 
 def _named(sop: str) -> str:
-    """The standard's name of a UID; one that stands in no dictionary could be anything."""
+    """The standard's name of a UID; a private one is not shown, it could identify somebody."""
     return UID(sop).name if sop in uid.UID_dictionary else "a private or unknown SOP class"
 
 

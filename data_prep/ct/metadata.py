@@ -18,7 +18,7 @@ LARGEST = 2**26  # bytes of a table that is read
 
 
 class Entry(NamedTuple):
-    """What the table says of a series; "" and 0 for what it does not say."""
+    """One row of the table; "" and 0 where it is empty."""
 
     patient: str
     images: int

@@ -49,7 +49,7 @@ def read_hounsfield(path: Path, file: CTFile, intercept: float | None = None) ->
         intercept: what to add to stored values where a file has no rescale; None asks for proof that they are HU.
 
     Raises:
-        PrepError: the pixels cannot be decoded, or nothing says what they mean.
+        PrepError: the pixels cannot be decoded, or their meaning is unknown.
     """
     if file.encoding is None:
         raise PrepError(file.problem)
@@ -68,7 +68,7 @@ def hounsfield(stored: NDArray[np.integer], encoding: Encoding, intercept: float
     """HU = stored * slope + intercept in float32, so that nothing wraps; padding becomes air.
 
     Raises:
-        PrepError: there is no rescale, and nothing says what the stored values mean.
+        PrepError: there is no rescale, and the meaning of the stored values is unknown.
     """
     used, cut = _used_bits(stored, encoding)
     padded = _padded(stored, encoding)
@@ -100,7 +100,7 @@ def _doubts(values: NDArray[np.float32]) -> Iterator[str]:
 def _rescale(
     stored: NDArray[np.integer], padded: NDArray[np.bool_] | None, encoding: Encoding, intercept: float | None
 ) -> tuple[float, float, tuple[str, ...]]:
-    """Slope, intercept and what to say about them; where the file lacks them, from the values that are no padding."""
+    """Slope, intercept and notes on them; where the file lacks them, from the values that are no padding."""
     slope = 1.0 if np.isnan(encoding.slope) else encoding.slope
     if not np.isnan(encoding.intercept):
         return slope, encoding.intercept, ("no rescale slope: 1 taken",) if np.isnan(encoding.slope) else ()
@@ -124,7 +124,7 @@ def _padded(stored: NDArray[np.integer], encoding: Encoding) -> NDArray[np.bool_
 
 
 def _used_bits(stored: NDArray[np.integer], encoding: Encoding) -> tuple[NDArray[np.integer], NDArray[np.bool_] | np.bool_]:
-    """Leaves out what stands above the stored bits: an old overlay, the missing extension of a sign, or anything else.
+    """Leaves out what is above the stored bits: an old overlay, the missing extension of a sign, or anything else.
 
     Returns:
         the values, and which of them had something there that is neither of the first two.

@@ -22,7 +22,7 @@ Chosen = str  # middle, all, or every:N
 
 
 class Slice(NamedTuple):
-    """A file and its place along the slice normal in mm; NaN where nothing says it."""
+    """A file and its place along the slice normal in mm; NaN where unknown."""
 
     file: CTFile
     along: float
@@ -75,7 +75,7 @@ class CTSeries:
         return int(np.flatnonzero(off < off.min() + SAME_PLACE)[-1])  # n // 2 of evenly spaced slices
 
     def geometry(self, index: int) -> Geometry:
-        """The plane of a slice, NaN where the file does not say."""
+        """The plane of a slice, NaN where unknown."""
         file = self.slices[index].file
         unknown = (NAN,) * 3
         return Geometry(
@@ -104,7 +104,7 @@ def step_of(which: Chosen) -> int:
 def by_series(files: Iterable[CTFile]) -> list[list[CTFile]]:
     """Groups files by SeriesInstanceUID, wherever they lie; files without one by their folder.
 
-    A UID that stands in files of several patients (of a careless de-identification) makes a series of each.
+    A UID that files of several patients share (after a careless de-identification) gives one series for each.
     """
     groups: dict[tuple[str, str], list[CTFile]] = defaultdict(list)
     for file in files:
@@ -202,7 +202,7 @@ def _one_size(files: list[CTFile]) -> list[CTFile]:
 
 
 def _one_direction(files: list[CTFile]) -> list[CTFile]:
-    """The largest set of parallel slices; files that do not say their orientation go with it."""
+    """The largest set of parallel slices; files without an orientation are kept."""
     normals = {file.orientation: normal_of(file.orientation) for file in files if file.orientation}
     best: list[CTFile] = []
     for normal in normals.values():
@@ -212,7 +212,7 @@ def _one_direction(files: list[CTFile]) -> list[CTFile]:
 
 
 def _ordered(files: Sequence[CTFile]) -> tuple[list[Slice], list[str]]:
-    """Slices by position along the normal; by instance number where positions are missing, which is said."""
+    """Slices by position along the normal; by instance number where positions are missing, with a remark."""
     if files and all(file.position for file in files):
         oriented = [file for file in files if file.orientation]
         normal = normal_of(oriented[0].orientation) if oriented else np.array([0.0, 0.0, 1.0])
@@ -239,7 +239,7 @@ def _one_each(slices: Sequence[Slice]) -> tuple[list[Slice], int]:
 
 
 def _spacing(along: np.ndarray, files: Sequence[CTFile]) -> float:
-    """The usual distance of neighbouring slices; what the files say where there is one slice, or no position."""
+    """The usual distance of neighbouring slices; as stated in the files for one slice, or without positions."""
     if len(along) > 1 and not np.isnan(along).any():
         return round(usual_step(along), 4)
     return files[0].thickness if files else NAN

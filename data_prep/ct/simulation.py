@@ -112,7 +112,7 @@ class Scanner:
             )
 
     def _counted(self) -> dict[str, object]:
-        """What the file says of photons, beside the geometry."""
+        """What the file states on photons, besides the geometry."""
         from es_medical.physics.transmission import COUNTED
 
         return {} if self.transmission is None else {COUNTED: self.transmission.to_dict()}

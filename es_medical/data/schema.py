@@ -95,7 +95,7 @@ class SliceRecord(NamedTuple):
             where not measured.
         image: ground truth (C, H, W), or None; complex images have C = 2 (real, imaginary), colour images 3.
         id: salted hash of the slice.
-        subject: salted hash of the subject; a subject stands in one split only.
+        subject: salted hash of the subject; a subject is in one split only.
         split: ``train``, ``val`` or ``test``.
         scale: with `offset`, raw = stored * scale + offset.
         offset: see `scale`.
@@ -108,7 +108,7 @@ class SliceRecord(NamedTuple):
         position: of the centre of pixel [0, 0], mm in DICOM's patient coordinates (LPS); NaN where unknown.
         orientation: directions of increasing column and row index, as DICOM's ImageOrientationPatient; NaN where unknown.
         slice_spacing: distance of neighbouring slices in mm, NaN where unknown.
-        volume: salted hash of the slice's volume, "" where unknown: then the volumes of a subject are told by their indices.
+        volume: salted hash of the slice's volume, "" where unknown: then the volumes of a subject are told apart by their indices.
     """
 
     measurement: Tensor
@@ -131,7 +131,7 @@ class SliceRecord(NamedTuple):
 
 
 def open_slices(path: str | Path) -> h5py.File:
-    """Opens a slice file for reading, or says what is there instead."""
+    """Opens a slice file for reading, or raises an error with what is there instead."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"no slice file at {path}: make one with `python -m data_prep` (see its --help)")

@@ -102,7 +102,7 @@ def regular_grid(planes: Sequence[Geometry], indices: NDArray[np.int64]) -> Grid
         indices: number of each slice, which only decides the direction.
 
     Raises:
-        ValueError: the slices are not parallel, share a place, or stand on no regular grid.
+        ValueError: the slices are not parallel, share a place, or lie on no regular grid.
     """
     first, last = planes[int(np.argmin(indices))], planes[int(np.argmax(indices))]
     affine = first.affine

@@ -76,7 +76,7 @@ class Row(NamedTuple):
 class SliceWriter:
     """Writes a slice file under a temporary name and publishes it whole.
 
-    The temporary file stands beside the target. A clean exit flushes, syncs and renames it, so a reader sees the old
+    The temporary file is beside the target. A clean exit flushes, syncs and renames it, so a reader sees the old
     file or the new one and never half of one; an exception deletes it and leaves an older file as it was.
 
     Args:

@@ -35,7 +35,7 @@ def exact_slices(metrics: Mapping[str, float], n: int) -> int:
 
 
 def exact_tag(metrics: Mapping[str, float], n: int) -> dict[str, str]:
-    """Return the tag that tells of infinite EQUIV, which MLflow gets no number of; none where all are finite."""
+    """Return the tag for infinite EQUIV, which MLflow cannot store as a number; no tag where all are finite."""
     exact = exact_slices(metrics, n)
     return {"equiv": "exact" if exact == n else f"exact for {exact} of {n} slices"} if exact else {}
 

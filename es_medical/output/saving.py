@@ -20,8 +20,8 @@ from es_medical.data.atomic import whole_or_not
 from es_medical.data.geometry import Geometry
 from es_medical.data.stack import volume_planes
 from es_medical.metrics import magnitude
-from es_medical.output.png import PngWriter, check_flag, check_names, flagged, interval_pngs, interval_volume
-from es_medical.output.volume import Volume, volume_names
+from es_medical.output.png import PngWriter, check_names
+from es_medical.output.volume import Columns, Volume, check_flag, flagged, interval_volume, volume_names
 
 if TYPE_CHECKING:
     from es_medical.output.dicom.writer import DicomWriter
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Array = npt.NDArray[np.float32]
+Rows = npt.NDArray[np.int64]
 Write = Callable[[], None]
 UNITS = {"CT": " in HU"}
 
@@ -152,24 +153,25 @@ class SaveReconstructions:
                 iter(failed.values())
             )
 
-    def _volumes(self, columns: dict[str, Any]) -> Iterator[tuple[str, list[Write]]]:
+    def _volumes(self, columns: Columns) -> Iterator[tuple[str, list[Write]]]:
         writers = (self._write_nifti, self._dicom.write) if self._dicom else (self._write_nifti,)
         for name, chosen in _by_volume(columns).items():
             yield name, [partial(self._write_volume, writer, name, columns, chosen) for writer in writers]
 
-    def _write_volume(
-        self, writer: Callable[[Volume], None], name: str, columns: dict[str, Any], chosen: npt.NDArray[np.int64]
-    ) -> None:
+    def _write_volume(self, writer: Callable[[Volume], None], name: str, columns: Columns, chosen: Rows) -> None:
         writer(self._volume(name, columns, chosen))
 
-    def _images(self, columns: dict[str, Any]) -> Iterator[tuple[str, list[Write]]]:
+    def _images(self, columns: Columns) -> Iterator[tuple[str, list[Write]]]:
         assert self._png is not None
-        pairs = zip(columns["reconstruction"], columns["spread"], strict=True)
-        for (name, (row,)), pair, (scale, offset) in zip(by_id(columns).items(), pairs, columns["scale"], strict=True):
-            intervals = partial(interval_pngs, self._png.folder, self._png.spread_max, columns, name, row)
-            yield name, [partial(self._png.write, name, pair, scale, offset), intervals]
+        for name, (row,) in by_id(columns).items():
+            pair, (scale, offset) = (columns["reconstruction"][row], columns["spread"][row]), columns["scale"][row]
+            writes: list[Write] = [partial(self._png.write, name, pair, scale, offset)]
+            if "halfwidth" in columns:
+                wide = columns["halfwidth"][row], columns["flagged"][row]
+                writes.append(partial(self._png.write_intervals, name, *wide, scale))
+            yield name, writes
 
-    def _volume(self, name: str, columns: dict[str, Any], chosen: npt.NDArray[np.int64]) -> Volume:
+    def _volume(self, name: str, columns: Columns, chosen: Rows) -> Volume:
         """The slices `chosen` from the columns, which are in the order of their numbers."""
         scale, offset = (column[:, None, None] for column in columns["scale"][chosen].T)
         images = {
@@ -182,7 +184,7 @@ class SaveReconstructions:
         placed = tuple(recorded) if sourced else volume_planes(recorded, indices, self.dataset.header.size)
         return Volume(name, columns["subject"][chosen[0]].decode(), images, indices, placed)
 
-    def _write_hdf5(self, columns: dict[str, Any]) -> None:
+    def _write_hdf5(self, columns: Columns) -> None:
         with whole_or_not(self.folder / "reconstructions.h5") as temporary, h5py.File(temporary, "w") as file:
             for name, column in columns.items():
                 file[name] = column
@@ -223,7 +225,7 @@ def _views(header: SliceHeader) -> int:
     return int(header.mask.reshape(len(header.mask), -1).any(1).sum()) if header.modality == "CT" else 0
 
 
-def _by_volume(columns: dict[str, Any]) -> dict[str, npt.NDArray[np.int64]]:
+def _by_volume(columns: Columns) -> dict[str, Rows]:
     """Name of each volume -> its rows, in the order of the slice numbers."""
     subjects, volumes = ([one.decode() for one in columns[name]] for name in ("subject", "volume"))
     names = np.array(volumes if all(volumes) else volume_names(subjects, columns["slice"].tolist()))
@@ -238,8 +240,8 @@ def _magnitude(images: Array) -> Array:
 GEOMETRY = {"spacing": (2,), "position": (3,), "orientation": (6,), "slice_spacing": ()}
 
 
-def read_columns(path: str | Path, rows: npt.NDArray[np.int64]) -> dict[str, Any]:
-    """What the slice file says of its rows; NaN for what an older file does not hold."""
+def read_columns(path: str | Path, rows: Rows) -> Columns:
+    """Columns of the slice file at these rows; NaN for a column that an older file lacks."""
     with h5py.File(path, "r") as file:
         columns = {name: file[name][()][rows] for name in ("id", "subject", "slice", "scale")}
         columns["volume"] = file["volume"][()][rows] if "volume" in file else np.full(len(rows), b"")
@@ -248,12 +250,12 @@ def read_columns(path: str | Path, rows: npt.NDArray[np.int64]) -> dict[str, Any
     return columns
 
 
-def by_id(columns: dict[str, Any]) -> dict[str, npt.NDArray[np.int64]]:
+def by_id(columns: Columns) -> dict[str, Rows]:
     """Name of each image -> its row."""
     return {one.decode(): np.array([row]) for row, one in enumerate(columns["id"])}
 
 
-def recorded_planes(columns: dict[str, Any], rows: npt.NDArray[np.int64]) -> list[Geometry]:
+def recorded_planes(columns: Columns, rows: Rows) -> list[Geometry]:
     """Planes as the slice file states them, NaN where unknown; the shortest decimal numbers that mean the stored ones."""
 
     def number(name: str, row: int) -> Any:  # noqa: ANN401 - one number or a tuple of them

@@ -1,4 +1,4 @@
-"""Which files are DICOM, whatever they are called, and what their headers say they hold."""
+"""Which files are DICOM, by their content, and what kind of object their headers state."""
 
 from __future__ import annotations
 

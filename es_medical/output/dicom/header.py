@@ -27,7 +27,7 @@ IN_ORDER = (
 )
 
 # fmt: off
-# patient and patient study modules, and what says whether they were de-identified
+# patient and patient study modules, and whether they were de-identified
 PATIENT = (
     "PatientName", "PatientID", "IssuerOfPatientID", "PatientBirthDate", "PatientSex", "OtherPatientIDsSequence",
     "PatientAge", "PatientSize", "PatientWeight", "PatientIdentityRemoved", "DeidentificationMethod",
@@ -160,9 +160,9 @@ class ImageKind:
         scaling: from all pixels of a series to their storage.
         scan: attributes of a source slice that say how it was scanned and that a derived slice keeps.
         type_2: attributes that are present, empty where unknown.
-        complete: puts right what is due under a condition, in the header of a derived slice, given its source.
+        complete: sets the attributes that depend on conditions, in the header of a derived slice, given its source.
         type_1: attributes that hold a value, and the one where nothing is known.
-        scouts: whether images that plan a scan come with its slices, and are no slices.
+        scouts: whether a series may hold images that only plan the scan, which are left out.
     """
 
     modality: str
@@ -189,7 +189,7 @@ def _echoes(header: Dataset, source: Dataset) -> None:
 
 
 def _contrast(header: Dataset, source: Dataset) -> None:
-    """The agent is type 2 of the Contrast/Bolus module (PS3.3 C.7.6.4), due wherever the source tells of one."""
+    """The agent is type 2 of the Contrast/Bolus module (PS3.3 C.7.6.4), required where the source has any part of it."""
     if any(name.startswith("ContrastBolus") for name in source.dir()) and "ContrastBolusAgent" not in header:
         header.ContrastBolusAgent = ""
 

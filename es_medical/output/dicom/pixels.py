@@ -14,7 +14,7 @@ DS_LENGTH = 16  # characters of a decimal string, DICOM PS3.5 6.2
 
 
 class Window(NamedTuple):
-    """A range of values to look at, as the text that stands in a file.
+    """A range of values to display, as text for the file.
 
     Attributes:
         center: WindowCenter, in rescaled units.
@@ -28,7 +28,7 @@ class Window(NamedTuple):
 
 
 class Scaling(NamedTuple):
-    """One slope and intercept for a whole series, as the text that stands in its files, and windows on its values.
+    """One slope and intercept for a whole series, as text for its files, and windows on its values.
 
     Attributes:
         slope: RescaleSlope.
@@ -53,6 +53,8 @@ HU_WINDOWS = (Window("0", "2000", "WHOLE RANGE"), Window("-600", "1500", "LUNG")
 
 def decimal_string(value: float) -> str:
     """The number with as many digits as 16 characters hold.
+
+    `pydicom.valuerep.format_number_as_ds` writes a digit less for magnitudes from 1e-9 to 1e-5, which slopes of MR have.
 
     >>> decimal_string(-1 / 3), decimal_string(1.2345678901234e-10), decimal_string(2.0)
     ('-0.3333333333333', '1.2345678901E-10', '2')

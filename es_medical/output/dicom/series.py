@@ -27,12 +27,12 @@ UNSCALED = " So are spacings of 1 mm: do not measure lengths."
 
 @dataclass(frozen=True)
 class Derivation:
-    """How the images were made, as their headers tell it.
+    """How the images were made, for their headers.
 
     Attributes:
         method: name of the reconstruction method.
         acceleration: nominal acceleration factor; NaN where unknown.
-        views: measured views of a sinogram, which are told in place of the acceleration; 0 for k-space.
+        views: measured views of a sinogram, stated in place of the acceleration; 0 for k-space.
         kind: of the series.
     """
 

@@ -63,7 +63,7 @@ class SourceSeries:
                 + ("" if known else " where the positions of the volume's slices are unknown")
             )
         planes = tuple(self._on_grid(plane, wanted[0].spacing, size) for plane in self.planes)
-        if n == 1 and np.isnan(planes[0].slice_spacing):  # of one slice the source need not tell it
+        if n == 1 and np.isnan(planes[0].slice_spacing):  # the source need not state it for one slice
             planes = (replace(planes[0], slice_spacing=wanted[0].slice_spacing),)
         order = [_nearest(plane, planes, size) for plane in wanted] if known else [row - first for row in rows]
         if known and len(wanted) < n:
@@ -93,18 +93,18 @@ class SourceSeries:
 
 
 def _check_heights(wanted: Sequence[Geometry], found: Sequence[Geometry]) -> None:
-    """A part of the source's slices fits it anywhere: each must stand nearer to its own than to a neighbour, clearly."""
+    """Check that each slice is clearly nearer to its own source slice than to a neighbour: a part of a stack fits anywhere."""
     for plane, other in zip(wanted, found, strict=True):
         off = abs(float(other.normal @ np.subtract(plane.position, other.position)))
         if off > other.slice_spacing / 4:
             raise ValueError(
-                f"a slice at {plane.position} mm stands {off:.3g} mm beside the nearest slice of the source DICOM series, "
+                f"a slice at {plane.position} mm lies {off:.3g} mm beside the nearest slice of the source DICOM series, "
                 f"whose slices are {other.slice_spacing:.3g} mm apart: expected {other.slice_spacing / 4:.3g} mm at most"
             )
 
 
 def _nearest(plane: Geometry, planes: Sequence[Geometry], size: Size) -> int:
-    """Index of the source plane of a slice; its corners must be within a pixel, which tells flips as well."""
+    """Index of the source plane of a slice; its corners must be within a pixel, so that flips are found as well."""
     corners = [(0, 0), (0, size[1] - 1), (size[0] - 1, 0)]
 
     def distance(other: Geometry) -> float:
@@ -114,7 +114,7 @@ def _nearest(plane: Geometry, planes: Sequence[Geometry], size: Size) -> int:
     best = int(np.argmin(distances))
     if distances[best] > max(planes[best].spacing):
         raise ValueError(
-            f"a slice at {plane.position} mm along {plane.orientation} has no source slice: the nearest stands at "
+            f"a slice at {plane.position} mm along {plane.orientation} has no source slice: the nearest is at "
             f"{planes[best].position} mm along {planes[best].orientation}, {distances[best]:.3g} mm off at a corner"
         )
     return best
@@ -207,7 +207,7 @@ def _sorted(slices: list[Dataset]) -> SourceSeries:
     along = along_normal(planes)
     order = np.argsort(along)
     if len(slices) > 1 and np.diff(along[order]).min() < SAME_PLACE:
-        raise ValueError("two source DICOM slices stand at one position (several echoes, phases or times?): expected each once")
+        raise ValueError("two source DICOM slices lie at one position (several echoes, phases or times?): expected each once")
     stated = abs(float(slices[0].get("SpacingBetweenSlices") or NAN)) or NAN
     between = usual_step(along[order]) if len(slices) > 1 else stated
     stack = tuple(replace(planes[i], slice_spacing=between) for i in order)

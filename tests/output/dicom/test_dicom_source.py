@@ -126,7 +126,7 @@ def test_a_plane_that_is_none_is_named_with_its_file(source, name, value):
 def test_stacks_that_are_none_are_refused(tmp_path):
     echoes = write_source(tmp_path / "echoes")
     change(echoes / "IM2", ImagePositionPatient=pydicom.dcmread(echoes / "IM1").ImagePositionPatient)
-    with pytest.raises(ValueError, match="stand at one position"):
+    with pytest.raises(ValueError, match="lie at one position"):
         read_source(echoes)
     localizer = write_source(tmp_path / "localizer")
     change(localizer / "IM2", ImageOrientationPatient=[0, 1, 0, 0, 0, -1])
