@@ -108,7 +108,7 @@ class SliceRecord(NamedTuple):
         position: of the centre of pixel [0, 0], mm in DICOM's patient coordinates (LPS); NaN where unknown.
         orientation: directions of increasing column and row index, as DICOM's ImageOrientationPatient; NaN where unknown.
         slice_spacing: distance of neighbouring slices in mm, NaN where unknown.
-        volume: salted hash of the slice's volume, "" where unknown: then the volumes of a subject are told apart by their indices.
+        volume: salted hash of the slice's volume, "" where unknown: then indices tell the volumes of a subject apart.
     """
 
     measurement: Tensor
