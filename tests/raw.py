@@ -2,6 +2,7 @@
 
 import numpy as np
 
+AXES = (-2, -1)
 HEADER = """<?xml version="1.0"?><ismrmrdHeader xmlns="http://www.ismrm.org/ISMRMRD"><encoding>
 <encodedSpace><matrixSize><x>64</x><y>{width}</y><z>1</z></matrixSize></encodedSpace>
 <reconSpace><matrixSize><x>32</x><y>32</y><z>1</z></matrixSize>
@@ -22,6 +23,20 @@ def phantom(shape, seed=0):
     return np.stack(blobs) * np.exp(0.01j * columns)
 
 
+def to_kspace(x):
+    """Centred orthonormal FFT of images (..., H, W), in double precision."""
+    return np.fft.fftshift(np.fft.fft2(np.fft.ifftshift(x, AXES), axes=AXES, norm="ortho"), AXES)
+
+
+def to_image(k):
+    return np.fft.fftshift(np.fft.ifft2(np.fft.ifftshift(k, AXES), axes=AXES, norm="ortho"), AXES)
+
+
 def kspace_of(x):
-    axes = (-2, -1)
-    return np.fft.fftshift(np.fft.fft2(np.fft.ifftshift(x, axes), axes=axes, norm="ortho"), axes).astype(np.complex64)
+    return to_kspace(x).astype(np.complex64)
+
+
+def complex_noise(shape, seed=0):
+    """Independent standard normal real and imaginary parts: as images they have no symmetry."""
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal(shape) + 1j * rng.standard_normal(shape)

@@ -2,10 +2,10 @@ import h5py
 import numpy as np
 import pytest
 
-from data_prep.mri.fastmri_file import magnitude
 from data_prep.mri.noise import estimate_sigma
 from data_prep.mri.normalisation import crop_or_pad
 from data_prep.mri.recorded import inspect_recorded
+from data_prep.mri.simulation import magnitude
 from es_medical.benchmark import prep
 from es_medical.benchmark.prep import (
     PLAIN,

@@ -1,4 +1,4 @@
-"""Several receive coils: compression, sensitivity maps from the fully sampled centre (ESPIRiT), and combination.
+"""Several receive coils: compression, sensitivity maps from the fully sampled centre (ESPIRiT), and their combination.
 
 A coil c sees the image x through its complex sensitivity S_c: k_c = F S_c x + noise. Arrays are (C, H, W) with rows
 as readout and columns as phase encoding; k-space is centred, its origin at n//2 (es_medical/physics/fourier.py).
@@ -29,16 +29,6 @@ LEAST_SIGNAL = (
 )
 MARGIN = 1.3  # over the largest singular value of white noise; between 1 and 1.6 the maps are equally good
 COARSE = 96  # maps of larger images are computed on this grid, ten times as fast at 320 x 320: a kernel spans 6 samples
-
-
-def center_columns(width: int, n: int) -> slice:
-    """The n columns around zero frequency, index width // 2; of an even n the extra one is on the left.
-
-    >>> center_columns(8, 3), center_columns(8, 4)
-    (slice(3, 6, None), slice(2, 6, None))
-    """
-    start = width // 2 - n // 2
-    return slice(max(start, 0), start + n)
 
 
 def compression_matrix(kspace: NDArray[np.complexfloating], n: int, n_center: int) -> NDArray[np.complexfloating]:
@@ -87,7 +77,7 @@ def sensitivity_maps(
     there is no signal, and S = 0. A map has a phase only relative to the others: here that of the strongest virtual coil
     is zero, which is smooth wherever that coil sees something, and the mean phase of the combined image is zero.
 
-    The noise level tells signal from noise in the calibration matrix. Without it, noise above some 3 % of the image
+    The noise level separates signal from noise in the calibration matrix. Without it, noise above some 3 % of the image
     maximum makes useless maps, and maps of less noisy data are less sharp than they could be.
 
     Args:
@@ -130,8 +120,9 @@ def _calibration(kspace: NDArray[np.complexfloating], n_center: int) -> tuple[ND
     """The central columns (C, H, n_center) divided by their largest magnitude, and that."""
     if not 1 <= n_center <= kspace.shape[-1]:
         raise PrepError(f"{n_center} central columns of {kspace.shape[-1]} asked for")
-    block = kspace[..., center_columns(kspace.shape[-1], n_center)]
-    peak = float(np.abs(block).max())  # max hands NaN on
+    start = kspace.shape[-1] // 2 - n_center // 2  # index W // 2 is zero frequency
+    block = kspace[..., start : start + n_center]
+    peak = float(np.abs(block).max())  # NaN if any value is
     if not 0 < peak < np.inf:
         problem = "zero" if peak == 0 else "not finite"
         raise PrepError(f"the {n_center} central columns of kspace are {problem}: no coil sensitivity can be told from them")

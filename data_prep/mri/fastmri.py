@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from data_prep.mri.common_grid import common_recording
-from data_prep.mri.fastmri_file import FASTMRI_SIZE, Volume, Wanted, inspect
-from data_prep.mri.normalisation import Acquisition
+from data_prep.mri.fastmri_file import FASTMRI_SIZE
 from data_prep.mri.options import FastMRIOptions
 from data_prep.mri.recorded import RecordedTarget, RecordedVolume, inspect_recorded
 from data_prep.mri.recording import Recording
-from data_prep.mri.simulation import Simulation
+from data_prep.mri.simulation import Simulation, Volume, Wanted, inspect
 from data_prep.run.folders import Source, digest_or_nothing, find_sources, without_copies
 from data_prep.run.manifest import Outcome, PrepError, Pseudonyms, SkipError, check_replaceable
 from data_prep.run.plan import Inventory, Made, Plan, Preview, Tally, Task
@@ -138,10 +137,8 @@ def choose_pipeline(volumes: Sequence[AnyVolume], options: FastMRIOptions) -> tu
         return common_recording(recorded, options, common_size(recorded, options.size))
     size = common_size(volumes, options.size)
     sigma = float(options.sigma or 0)
-    acquired = Acquisition(
-        size, options.acceleration, options.center_fraction, sigma, options.seed, options.with_image, options.mask_seed
-    )
-    return Simulation(acquired, options.normalise or "slice"), {}
+    knobs = options.acceleration, options.center_fraction, sigma, options.seed, options.with_image, options.mask_seed
+    return Simulation(size, *knobs, by=options.normalise or "slice"), {}
 
 
 def remarks(volumes: Sequence[AnyVolume], pipeline: Pipeline, options: FastMRIOptions) -> Iterator[str]:

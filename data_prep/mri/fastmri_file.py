@@ -1,4 +1,4 @@
-"""One fastMRI volume: what its HDF5 file holds, and the magnitude image that serves as ground truth."""
+"""Files in fastMRI's layout: what the HDF5 file holds, checked, and its recorded k-space as a `RawVolume`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import h5py
 import numpy as np
 
 from data_prep.mri.ismrmrd_header import Encoding, parse_header
-from data_prep.mri.normalisation import VolumeRange, crop_or_pad
-from data_prep.mri.sampling import check_fully_sampled
 from data_prep.run.manifest import PrepError, SkipError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from es_medical.data.geometry import Geometry
 
 
 Coils = Literal["single", "multi"]
@@ -26,23 +26,25 @@ Chosen = Literal["middle", "all"]
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 RECONSTRUCTIONS = ("reconstruction_esc", "reconstruction_rss")
-COMPUTED = {"single": "ifft(kspace)", "multi": "rss(ifft(kspace))"}
 FASTMRI_SIZE = (320, 320)
 COILS_OF_RANK = {3: "single", 4: "multi"}
 
 
 @contextmanager
 def open_volume(path: Path) -> Iterator[h5py.File]:
-    """Opens an HDF5 file, or says whether it is cut short or never was one.
+    """Opens an HDF5 file of raw data, or says whether it is cut short or never was one.
 
     Raises:
-        PrepError: the file is empty, not HDF5, truncated, damaged, or a read from it fails.
+        SkipError: a slice file of es_medical.
+        PrepError: the file is empty, not HDF5, truncated or damaged.
     """
     try:
         file = h5py.File(path, "r")
     except OSError as error:
         raise PrepError(_why_unreadable(path, str(error))) from error
     with file:
+        if "schema" in file.attrs and "measurement" in file:
+            raise SkipError("a slice file of es_medical, not raw data")
         yield file
 
 
@@ -63,43 +65,31 @@ def _why_unreadable(path: Path, error: str) -> str:
     return f"damaged HDF5 file ({size} bytes): download it again"
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """What is asked of each file."""
-
-    coils: Coils = "single"
-    target: Target = "auto"
-    slices: Chosen = "middle"
-
-
-@dataclass(frozen=True)
-class Volume:
-    """A volume that passed every check.
+@dataclass(frozen=True, kw_only=True)
+class CheckedVolume:
+    """A file that passed the checks, and what is taken from it.
 
     Attributes:
         path: the file.
         name: its path below the source folder.
         digest: SHA-256 of its bytes.
         subject: patient identifier when the file has one, else the digest. Never stored as it is.
-        target: dataset that gives the ground truth, or how it is computed.
         slices: indices of the chosen slices.
-        size: (H, W) of the target.
-        range: smallest and largest value of the whole target volume, raw units.
-        spacing: row and column spacing in mm, NaN where unknown.
+        size: (H, W) of the reconstruction.
+        target: dataset that gives the ground truth, or how it is computed.
         note: what a user should know.
+        whole: whether all slices of the volume were looked at.
     """
 
     path: Path
     name: str
     digest: str
     subject: str
-    target: str
     slices: tuple[int, ...]
     size: tuple[int, int]
-    range: VolumeRange
-    spacing: tuple[float, float]
+    target: str
     note: str = ""
-    whole = True  # `range` is that of the whole volume, whatever slices are chosen
+    whole: bool = True
 
 
 def read_kspace(file: h5py.File, index: int) -> NDArray[np.complexfloating]:
@@ -140,61 +130,6 @@ def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
     return data
 
 
-def magnitude(k: NDArray[np.complexfloating]) -> NDArray[np.floating]:
-    """|F^-1 k|, root sum of squares over coils if there are any; F centred and orthonormal, origin n//2.
-
-    >>> round(float(magnitude(np.full((4, 6), 1 / np.sqrt(24), np.complex64))[2, 3]), 6)
-    1.0
-    """
-    axes = (-2, -1)
-    x = np.fft.fftshift(np.fft.ifft2(np.fft.ifftshift(k, axes), axes=axes, norm="ortho"), axes)  # (..., H, W)
-    return np.abs(x) if x.ndim == 2 else np.sqrt((np.abs(x) ** 2).sum(0))
-
-
-def read_target(file: h5py.File, target: str, index: int, size: tuple[int, int]) -> NDArray[np.floating]:
-    """One slice of the ground truth, (H, W), in raw units, cropped or padded to `size` in the image domain."""
-    if target not in RECONSTRUCTIONS:
-        return crop_or_pad(magnitude(read_kspace(file, index)), size)
-    x = read_numbers(file, target, index)
-    if np.iscomplexobj(x):
-        x = np.abs(x)
-    if x.min() < 0:
-        raise PrepError(f"{target} slice {index} has negative values (down to {x.min():g}): not a magnitude image")
-    return crop_or_pad(x, size)
-
-
-def inspect(path: Path, name: str, digest: str, wanted: Wanted) -> Volume:
-    """Checks a file slice by slice and finds what will be taken from it; one slice is in memory at a time.
-
-    Raises:
-        SkipError: a mask with lines left out and no reconstruction; a slice file of es_medical.
-        PrepError: anything else that keeps the file from being used.
-    """
-    with open_volume(path) as file:
-        if "schema" in file.attrs and "measurement" in file:
-            raise SkipError("a slice file of es_medical, not raw data")
-        n = _check_kspace(file, wanted.coils)
-        encoding = parse_header(scalar(file, "ismrmrd_header"))
-        target = _target(file, wanted)
-        size = _check_target(file, target, n, encoding)
-        chosen = (n // 2,) if wanted.slices == "middle" else tuple(range(n))
-        extremes = [_extremes(file, target, i, size) for i in range(n)]
-        padding = _check_samples(file, target, n, chosen, encoding)
-        subject = patient(file) or digest
-    varied = tuple(i for i in chosen if extremes[i][1] > extremes[i][0])
-    if not varied:
-        raise PrepError(f"every chosen slice is constant (slice {chosen[0]}: {extremes[chosen[0]][0]:g})")
-    low, high = min(e[0] for e in extremes), max(e[1] for e in extremes)
-    left_out = f"{len(chosen) - len(varied)} constant slices left out" if len(varied) < len(chosen) else ""
-    note = "; ".join(part for part in (left_out, padding) if part)
-    return Volume(path, name, digest, subject, target, varied, size, VolumeRange(low, high), encoding.spacing, note)
-
-
-def _extremes(file: h5py.File, target: str, index: int, size: tuple[int, int]) -> tuple[float, float]:
-    x = read_target(file, target, index, size)
-    return float(x.min()), float(x.max())
-
-
 def scalar(file: h5py.File, name: str) -> bytes | str:
     """A dataset that is one text, or an empty string."""
     data = file.get(name)
@@ -218,18 +153,6 @@ def patient(file: h5py.File) -> str:
     if isinstance(value, h5py.Empty) or np.size(value) == 0 or (isinstance(value, float) and np.isnan(value)):
         return ""
     return str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
-
-
-def _check_kspace(file: h5py.File, coils: Coils) -> int:
-    """Number of slices; the coil axis is told by the rank."""
-    shape, ranks = kspace_shape(file), {"single": 3, "multi": 4}
-    if len(shape) != ranks[coils]:
-        kind = {3: "single-coil", 4: "multi-coil"}.get(len(shape), f"rank {len(shape)}")
-        other = "multi" if coils == "single" else "single"
-        hint = f": give --coils {other} for such files" if len(shape) == ranks[other] else ""
-        raise PrepError(f"kspace of shape {shape} is {kind}, expected {coils}-coil{hint}")
-    check_not_empty(shape)
-    return int(shape[0])
 
 
 def kspace_shape(file: h5py.File) -> tuple[int, ...]:
@@ -260,32 +183,56 @@ def without_kspace(file: h5py.File) -> str:
     return f"no dataset kspace (found: {found})" + (": an ISMRMRD raw file, give --measurements real" if raw else "")
 
 
-def _target(file: h5py.File, wanted: Wanted) -> str:
-    keys = RECONSTRUCTIONS if wanted.target == "auto" else (f"reconstruction_{wanted.target}",)
-    for key in keys:
-        if key in file:
-            return key
-    if wanted.target != "auto":
-        raise PrepError(f"no dataset {keys[0]} (found: {named(file)})")
-    if "mask" in file and not (read_numbers(file, "mask") == 1).all():
-        raise SkipError("undersampled (stored mask, no reconstruction): no ground truth to simulate measurements from")
-    return COMPUTED[wanted.coils]
+class FastMRIVolume:
+    """A file in fastMRI's layout as a `RawVolume`, read slice by slice.
 
+    Args:
+        file: the open HDF5 file: `kspace` (slices, H, W) or (slices, coils, H, W), and where there are `mask` (W,),
+            `reconstruction_*` (whose size is that of the reconstruction) and `ismrmrd_header`.
 
-def _check_target(file: h5py.File, target: str, n: int, encoding: Encoding) -> tuple[int, int]:
-    """(H, W) of the target: its own, or for a computed one that of the header, or fastMRI's 320 x 320."""
-    if target not in RECONSTRUCTIONS:
-        return encoding.size or FASTMRI_SIZE
-    shape = shape_of(file, target)
-    if len(shape) != 3 or shape[0] != n or 0 in shape:
-        raise PrepError(f"{target} has shape {shape}, expected (slices, rows, columns) with {n} slices as kspace")
-    return int(shape[1]), int(shape[2])
+    Raises:
+        PrepError: there is no such k-space, or its mask does not fit.
+    """
 
+    noise_covariance: NDArray[np.complexfloating] | None = None
+    note = ""
 
-def _check_samples(file: h5py.File, target: str, n: int, chosen: tuple[int, ...], encoding: Encoding) -> str:
-    """Refuses k-space with NaN, and a ground truth computed from undersampled k-space; a note on padding."""
-    if target not in RECONSTRUCTIONS:
-        return check_fully_sampled((read_kspace(file, i) for i in range(n)), encoding.measured)
-    for i in chosen:
-        read_kspace(file, i)
-    return ""
+    def __init__(self, file: h5py.File) -> None:
+        shape = kspace_shape(file)
+        if len(shape) not in COILS_OF_RANK:
+            raise PrepError(f"kspace of shape {shape} has rank {len(shape)}, expected (slices, H, W) or (slices, coils, H, W)")
+        check_not_empty(shape)
+        self._file = file
+        self.n_slices, self.coils = shape[0], shape[1] if COILS_OF_RANK[len(shape)] == "multi" else 0
+        self.size: tuple[int, int] = (shape[-2], shape[-1])
+        self.encoding = self._encoding()
+        self.mask = self._mask()
+        self.subject = patient(file)
+
+    def kspace(self, index: int) -> NDArray[np.complexfloating]:
+        """One slice, (H, W) or (coils, H, W), complex64; see `read_kspace`."""
+        k = read_kspace(self._file, index)
+        if k.dtype.itemsize > 8 and np.abs(k).max() > np.finfo(np.float32).max:
+            raise PrepError(f"kspace slice {index} has values up to {np.abs(k).max():g}, too large for single precision")
+        return k.astype(np.complex64, copy=False)
+
+    def geometry(self, index: int) -> Geometry | None:
+        """None: the layout holds no orientation."""
+        return None
+
+    def _encoding(self) -> Encoding:
+        """That of the header, with the size of the stored reconstruction and the pixels of the stored k-space."""
+        encoding = parse_header(scalar(self._file, "ismrmrd_header"))
+        if encoding.recorded is not None:
+            rows, columns = (m / n for m, n in zip(encoding.recorded, self.size, strict=True))
+            encoding = encoding._replace(pixel=(encoding.pixel[0] * rows, encoding.pixel[1] * columns))
+        stored = [shape_of(self._file, key) for key in RECONSTRUCTIONS if key in self._file]
+        return encoding._replace(size=stored[0][1:]) if stored and len(stored[0]) == 3 and 0 not in stored[0] else encoding
+
+    def _mask(self) -> NDArray[np.bool_] | None:
+        if "mask" not in self._file:
+            return None
+        mask = np.squeeze(read_numbers(self._file, "mask"))
+        if mask.shape != (self.size[1],) or not np.isin(mask, (0, 1)).all():
+            raise PrepError(f"mask of shape {mask.shape} is none of 0 and 1 for each of the {self.size[1]} columns of kspace")
+        return mask.astype(bool)

@@ -1,16 +1,17 @@
-"""ISMRMRD raw files: HDF5 with a group ``dataset`` of an XML header and acquisitions, read as k-space slice by slice."""
+"""ISMRMRD raw files: HDF5 with a group ``dataset`` of an XML header and acquisitions, read as k-space slice by slice.
+
+The `ismrmrd` package gives the record types and the flags. Its `Dataset.read_acquisition` makes a Python object of one readout
+at a time, each by a call to h5py, and `ismrmrd.xsd` refuses headers that break the schema in parts that are not needed here:
+so heads are read at once, the samples of a slice in one call, and the header by `ismrmrd_header`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import h5py
 import numpy as np
 
-from data_prep.mri.fastmri_file import open_volume
 from data_prep.mri.ismrmrd_geometry import stack_slices
 from data_prep.mri.ismrmrd_header import Encoding, Scan, parse_header, parse_scan
 from data_prep.mri.ismrmrd_lines import Lines, encoding_space, flagged, plan_lines
@@ -19,50 +20,35 @@ from data_prep.run.manifest import PrepError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from data_prep.mri.raw_volume import RawVolume
     from es_medical.data.geometry import Geometry
 
 GROUP = "dataset"
+BLOCK = 64  # records at a time where heads cannot be read alone
 
 
-def is_ismrmrd(path: Path) -> bool:
-    """Whether a file is an HDF5 file with a group ``dataset`` that holds ``xml`` or ``data``; no data are read."""
-    try:
-        with h5py.File(path, "r") as file:
-            group = file.get(GROUP)
-            return isinstance(group, h5py.Group) and ("xml" in group or "data" in group)
-    except OSError:
-        return False
+def is_ismrmrd(file: h5py.File) -> bool:
+    """Whether an HDF5 file has a group ``dataset`` that holds ``xml`` or ``data``; no data are read."""
+    group = file.get(GROUP)
+    return isinstance(group, h5py.Group) and ("xml" in group or "data" in group)
 
 
-@contextmanager
-def open_ismrmrd(path: Path) -> Iterator[RawVolume]:
-    """Opens a Cartesian 2-D scan, of one or more slices, as a `RawVolume`.
+class IsmrmrdVolume:
+    """A Cartesian 2-D scan of one or more slices in an open ISMRMRD file (see `is_ismrmrd`), as a `RawVolume`.
+
+    Lines are sorted onto the encoded grid of the header with k = 0 at index n//2 of both axes; readout oversampling stays.
+    Readouts of one line with several values of the counter ``average`` give their mean. Slices are in the order of their
+    positions along the normal where these are known, else of their counters.
 
     The heads of all acquisitions are read at once, samples of one slice at a time.
 
     Raises:
-        PrepError: the file cannot be read, or is not such a scan; the message says what was found and what was expected.
+        PrepError: the file is not such a scan, or damaged; the message says what was found and what was expected.
     """
-    with open_volume(path) as file:
-        group = file.get(GROUP)
-        if not isinstance(group, h5py.Group):
-            raise PrepError(f"not an ISMRMRD file: no group {GROUP} (found: {len(file)} others)")
-        data = check_records(group.get("data"), f"{GROUP}/data", ", ".join(sorted(group)))
+
+    def __init__(self, file: h5py.File) -> None:
+        group = file[GROUP]
+        self._data = data = check_records(group.get("data"), f"{GROUP}/data", ", ".join(sorted(group)))
         xml, heads = _header(group), read_heads(data)
-        yield IsmrmrdVolume(data, heads, xml)
-
-
-class IsmrmrdVolume:
-    """The k-space of an open ISMRMRD file: see `RawVolume` for the attributes.
-
-    Lines are sorted onto the encoded grid of the header with k = 0 at index n//2 of both axes; readout oversampling stays.
-    Readouts of one line with several values of the counter ``average`` give their mean. Slices stand in the order of their
-    positions along the normal where these are known, else of their counters.
-    """
-
-    def __init__(self, data: h5py.Dataset, heads: NDArray, xml: bytes | str) -> None:
-        self._data = data
         scan = parse_scan(xml)
         self.encoding: Encoding = parse_header(xml, encoding_space(heads))
         self._lines = lines = plan_lines(heads, self.encoding)
@@ -182,12 +168,6 @@ def _noise_samples(
     return x * np.sqrt(ratio if known else 1.0), known
 
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-BLOCK = 64  # records at a time where heads cannot be read alone
-
-
 def check_records(data: object, where: str, found: str) -> h5py.Dataset:
     """The dataset of acquisitions, checked for the fields of an ISMRMRD record.
 
@@ -214,7 +194,7 @@ def read_heads(data: h5py.Dataset) -> NDArray[np.void]:
     """(acquisitions,) heads.
 
     Reading the field ``head`` of the records alone makes h5py read and never free all samples (h5py issue 2374), so the
-    stored bytes are taken: samples stand elsewhere in the file. Where that cannot be done records are read in blocks.
+    stored bytes are taken: samples lie elsewhere in the file. Where that cannot be done records are read in blocks.
 
     Raises:
         PrepError: the file is damaged.

@@ -71,22 +71,21 @@ def parse_header(xml: bytes | str, space: int = 0) -> Encoding:
     node = spaces[space]
     size, spacing = _grid(node, "reconSpace")
     recorded, pixel = _grid(node, "encodedSpace")
-    center = _numbers(node, "encodingLimits/kspace_encoding_step_1", ("center",))
-    partitions = _numbers(node, "encodedSpace/matrixSize", ("z",)) or [1.0]
-    thickness = _numbers(node, "encodedSpace/fieldOfView_mm", ("z",)) or [NAN]
-    slices = _numbers(node, "encodingLimits/slice", ("maximum",))
+    center = _number(node, "encodingLimits/kspace_encoding_step_1/center", NAN)
+    thickness = _number(node, "encodedSpace/fieldOfView_mm/z", NAN)
+    slices = _number(node, "encodingLimits/slice/maximum", NAN)
     return Encoding(
         spacing=spacing,
         size=size,
         measured=_measured(node),
         pixel=pixel,
-        slice_thickness=thickness[0] if thickness[0] > 0 else NAN,
+        slice_thickness=thickness if thickness > 0 else NAN,
         recorded=recorded,
-        partitions=max(int(partitions[0]), 1),
-        center=int(center[0]) if center else None,
+        partitions=max(int(_number(node, "encodedSpace/matrixSize/z", 1)), 1),
+        center=None if np.isnan(center) else int(center),
         trajectory=_text(node, "trajectory").lower(),
         calibration=_text(node, "parallelImaging/calibrationMode").lower(),
-        slices=int(slices[0]) + 1 if slices else None,
+        slices=None if np.isnan(slices) else int(slices) + 1,
     )
 
 
@@ -100,9 +99,9 @@ def parse_scan(xml: bytes | str) -> Scan:
     if root is None:
         return Scan()
     system, subject = "acquisitionSystemInformation", "subjectInformation"
-    bandwidth = _numbers(root, system, ("relativeReceiverNoiseBandwidth",)) or [NAN]
+    bandwidth = _number(root, f"{system}/relativeReceiverNoiseBandwidth", NAN)
     patient = _text(root, f"{subject}/patientID") or _text(root, f"{subject}/patientName")
-    return Scan(_text(root, f"{system}/systemVendor").lower(), bandwidth[0], patient)
+    return Scan(_text(root, f"{system}/systemVendor").lower(), bandwidth, patient)
 
 
 def _parse(xml: bytes | str) -> ElementTree.Element | None:
@@ -126,13 +125,13 @@ def _grid(space: ElementTree.Element, name: str) -> tuple[tuple[int, int] | None
 
 
 def _measured(space: ElementTree.Element) -> tuple[int, int] | None:
-    encoded = _numbers(space, "encodedSpace/matrixSize", ("y",))
-    limits = _numbers(space, "encodingLimits/kspace_encoding_step_1", ("center", "maximum"))
-    first = _numbers(space, "encodingLimits/kspace_encoding_step_1", ("minimum",)) or [0.0]
-    if not encoded or not limits:
+    steps = "encodingLimits/kspace_encoding_step_1"
+    encoded = _number(space, "encodedSpace/matrixSize/y", NAN)
+    limits = _numbers(space, steps, ("center", "maximum"))
+    if np.isnan(encoded) or not limits:
         return None
-    left = int(encoded[0]) // 2 - int(limits[0])
-    return max(left + int(first[0]), 0), left + int(limits[1]) + 1
+    left = int(encoded) // 2 - int(limits[0])
+    return max(left + int(_number(space, f"{steps}/minimum", 0)), 0), left + int(limits[1]) + 1
 
 
 def _path(path: str) -> str:
@@ -143,9 +142,16 @@ def _text(node: ElementTree.Element, path: str) -> str:
     return (node.findtext(_path(path)) or "").strip()
 
 
-def _numbers(node: ElementTree.Element, path: str, names: tuple[str, ...]) -> list[float] | None:
+def _number(node: ElementTree.Element, path: str, unknown: float) -> float:
+    """The finite number at a path, or `unknown`."""
     try:
-        values = [float(_text(node, f"{path}/{name}")) for name in names]
+        value = float(_text(node, path))
     except ValueError:
-        return None
-    return values if np.isfinite(values).all() else None
+        return unknown
+    return value if np.isfinite(value) else unknown
+
+
+def _numbers(node: ElementTree.Element, path: str, names: tuple[str, ...]) -> list[float] | None:
+    """The finite numbers below a path, None unless all are there."""
+    values = [_number(node, f"{path}/{name}", NAN) for name in names]
+    return None if np.isnan(values).any() else values

@@ -1,4 +1,4 @@
-"""Which acquisitions of an ISMRMRD file make which line of which slice: told by their heads and the header alone."""
+"""Which acquisitions of an ISMRMRD file make which line of which slice, from their heads and the header alone."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Readout(NamedTuple):
 
 @dataclass(frozen=True)
 class Lines:
-    """The readouts that make the images, one entry each, and the grid they stand on.
+    """The readouts that make the images, one entry each, and the grid that they fill.
 
     Attributes:
         index: (n,) row of the file's acquisitions.
@@ -97,7 +97,7 @@ def encoding_space(heads: NDArray) -> int:
 
 
 def plan_lines(heads: NDArray, encoding: Encoding) -> Lines:
-    """Chooses the readouts of the images and says where each stands; k = 0 stands at index n//2 of both axes.
+    """Chooses the readouts of the images and places each on the grid; k = 0 is at index n//2 of both axes.
 
     Readouts of noise, navigators, phase correction, feedback and dummies are left out. A calibration line of the same
     scan counts as measured where the imaging itself left that line out and it fits on the grid.
@@ -220,7 +220,7 @@ def _center(heads: NDArray, recorded: int, samples: tuple[int, int]) -> int:
 
 
 def _columns(heads: NDArray, encoding: Encoding) -> NDArray[np.int64]:
-    """Column of each line: the encoding step of the header's centre stands on column width // 2."""
+    """Column of each line: the encoding step of the header's centre is column width // 2."""
     width = _grid(encoding)[1]
     step = heads["idx"]["kspace_encode_step_1"].astype(np.int64)
     return np.asarray(step if encoding.center is None else step - encoding.center + width // 2)
@@ -246,7 +246,7 @@ def _check_columns(columns: NDArray[np.int64], encoding: Encoding) -> None:
 def _calibration(
     heads: NDArray, imaging: NDArray[np.bool_], calibration: NDArray[np.bool_], encoding: Encoding
 ) -> tuple[NDArray[np.int64], str]:
-    """Calibration lines that stand for lines the imaging left out, and what became of the others."""
+    """Calibration lines used where the imaging left a line out, and a note on the others."""
     candidates = np.flatnonzero(calibration)
     if encoding.calibration in OTHER_SCAN and len(candidates):
         return candidates[:0], f"{len(candidates)} lines of {encoding.calibration} calibration are left out"
@@ -263,7 +263,7 @@ def _line_keys(heads: NDArray) -> list[tuple[int, int]]:
 
 
 def _fits(own: NDArray, imaging: NDArray, encoding: Encoding) -> NDArray[np.bool_]:
-    """(n,) calibration lines that are like the imaging readouts and stand on the grid."""
+    """(n,) calibration lines that are like the imaging readouts and lie on the grid."""
     columns, (first, stop) = _columns(own, encoding), _limits(encoding)
     fits = (columns >= first) & (columns < stop) & np.isin(own["idx"]["slice"], imaging["idx"]["slice"])
     for name in ALIKE:

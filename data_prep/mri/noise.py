@@ -15,12 +15,19 @@ from data_prep.run.manifest import PrepError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+Window = tuple[tuple[int, int], tuple[int, int]]  # first and one past the last measured row, and column: `sampling.Extent`
+
 LEAST = 96  # samples at the edge for a standard error of 7 %
 SAME = 0.15  # relative difference of two levels that counts as none
 EMPTY = 1e-3  # background / periphery below which the background holds no noise
 OUTLIER = 4.5  # moduli this many sigma high are left out: one in 25,000 of the noise
 PER_COIL = 256  # samples for each coil of a covariance: 6 % standard error of its eigenvalues
 SINGULAR = 1e-6  # smallest / largest eigenvalue of a covariance that can be inverted
+RAYLEIGH_MEDIAN = sqrt(2 * np.log(2))
+ERROR = 0.72  # standard error of sigma from n complex samples, times sqrt(n) / sigma
+SHARES = tuple(2 ** (i / 2) / 16 for i in range(7))  # of a side, at each of its ends: 1/16 to 1/2
+ENOUGH = 512  # samples for a standard error of 3 %
+MEASURED = 0.75  # share of the central samples that have to be there for a background
 
 
 class NoiseEstimate(NamedTuple):
@@ -29,8 +36,8 @@ class NoiseEstimate(NamedTuple):
     Attributes:
         sigma: standard deviation of the noise on the real part and on the imaginary part of a k-space sample, each, in the
             units of k-space; over several coils the root mean square.
-        reliable: whether nothing speaks against it.
-        note: what does, for the user; empty when reliable.
+        reliable: whether no test cast doubt on it.
+        note: the doubt, for the user; empty when reliable.
         periphery: level of the outermost k-space samples: noise, and the signal that reaches there.
         background: level of the corners of the image in the units of k-space: noise, and whatever else is there; NaN where
             k-space is undersampled.
@@ -52,9 +59,9 @@ def estimate_sigma(kspace: NDArray[np.complexfloating], window: Window | None = 
     above that of the corners of the image, where most images hold air. The background comes from a tapered image of low
     resolution: the taper keeps the object from ringing into it. Where both agree, sigma is their mean; where the periphery
     holds signal, it is the background's; where the background holds more than noise, it is the periphery's. A signal as
-    white as noise that fills the whole field of view cannot be told from it.
+    white as noise that fills the whole field of view cannot be distinguished from it.
 
-    Exact zeros count as not measured. Undersampled k-space has no background to speak of: its periphery stands alone.
+    Exact zeros count as not measured. Undersampled k-space gives no image background: only its periphery counts.
 
     Args:
         kspace: (..., H, W) complex, centred; leading axes are coils. Not modified.
@@ -172,18 +179,6 @@ def whitening_matrix(covariance: NDArray[np.complexfloating]) -> NDArray[np.comp
     return scaled @ vectors.conj().T
 
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-Window = tuple[tuple[int, int], tuple[int, int]]  # first and one past the last measured row, and column: `sampling.Extent`
-
-RAYLEIGH_MEDIAN = sqrt(2 * np.log(2))
-ERROR = 0.72  # standard error of sigma from n complex samples, times sqrt(n) / sigma
-SHARES = tuple(2 ** (i / 2) / 16 for i in range(7))  # of a side, at each of its ends: 1/16 to 1/2
-ENOUGH = 512  # samples for a standard error of 3 %
-MEASURED = 0.75  # share of the central samples that have to be there for a background
-
-
 class Level(NamedTuple):
     """Level of samples.
 
@@ -191,7 +186,7 @@ class Level(NamedTuple):
         sigma: the level.
         n: independent samples that it rests on.
         plain: whether they look like noise and nothing else.
-        spiked: whether single ones stand far above the level.
+        spiked: whether single samples are far above the level.
     """
 
     sigma: float
@@ -262,7 +257,7 @@ def _uneven(corners: NDArray, n: float) -> bool:
 
 
 def _smooth(corners: NDArray) -> bool:
-    """Whether pixels resemble those two rows or columns away: an object. Tapered noise forgets itself sooner."""
+    """Whether pixels resemble those two rows or columns away: an object. Tapered noise is not correlated that far."""
     pairs = ((corners[..., 2:, :], corners[..., :-2, :]), (corners[..., 2:], corners[..., :-2]))
     energy = np.vdot(corners, corners).real
     return any(np.abs((a * b.conj()).sum((-2, -1))).sum() > 0.5 * energy for a, b in pairs)

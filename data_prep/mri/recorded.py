@@ -1,4 +1,4 @@
-"""Recorded k-space (`--measurements real`): which volumes of a folder can be used."""
+"""Recorded k-space (`--measurements real`): what every reader of raw files gives, and which files can be used."""
 
 from __future__ import annotations
 
@@ -6,20 +6,63 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
-from data_prep.mri.fastmri_file import FASTMRI_SIZE, Chosen, Coils, open_volume
-from data_prep.mri.ismrmrd_file import is_ismrmrd, open_ismrmrd
-from data_prep.mri.sampling import measured_extent
-from data_prep.mri.volume import FastMRIVolume
-from data_prep.run.manifest import PrepError, SkipError
+from data_prep.mri.fastmri_file import FASTMRI_SIZE, CheckedVolume, Chosen, Coils, FastMRIVolume, open_volume
+from data_prep.mri.ismrmrd_file import IsmrmrdVolume, is_ismrmrd
+from data_prep.mri.sampling import Span, measured_extent
+from data_prep.run.manifest import PrepError
 
 if TYPE_CHECKING:
-    from data_prep.mri.raw_volume import RawVolume
+    from numpy.typing import NDArray
+
+    from data_prep.mri.ismrmrd_header import Encoding
+    from es_medical.data.geometry import Geometry
 
 RecordedTarget = Literal["auto", "rss"]
+
+
+class RawVolume(Protocol):
+    """A volume of recorded k-space, one slice in memory at a time.
+
+    Rows (H) are the readout with its oversampling, columns (W) the phase encoding; k = 0 is at index n//2 of each axis.
+    The centred orthonormal inverse FFT of a slice is its image.
+
+    Attributes:
+        n_slices: number of slices.
+        coils: number of coils, 0 for single-coil data without a coil axis.
+        size: (H, W) of the recorded grid.
+        encoding: pixel size of the recorded grid, size and spacing of the reconstruction, measured columns.
+        noise_covariance: (coils, coils) complex Hermitian: covariance of the real, and of the imaginary, parts of the noise
+            in `kspace` (half the covariance of the complex noise), or None.
+        mask: (W,) bool, the columns that were acquired; None when all inside `encoding.measured` (or all W) are.
+            Columns outside `encoding.measured` are zero-padding: False where there is a mask.
+        subject: patient identifier, "" when unknown. Never stored as it is.
+        note: what a user should know about how the file was read, "" for nothing.
+    """
+
+    n_slices: int
+    coils: int
+    size: tuple[int, int]
+    encoding: Encoding
+    noise_covariance: NDArray[np.complexfloating] | None
+    mask: NDArray[np.bool_] | None
+    subject: str
+    note: str
+
+    def kspace(self, index: int) -> NDArray[np.complexfloating]:
+        """One slice, (H, W) or (coils, H, W), complex64.
+
+        Raises:
+            PrepError: it cannot be read, is not complex, or holds NaN or infinite values.
+        """
+        ...
+
+    def geometry(self, index: int) -> Geometry | None:
+        """Where the recorded grid of one slice lies in the patient, or None when the file does not say."""
+        ...
 
 
 @contextmanager
@@ -31,49 +74,24 @@ def open_raw(path: Path) -> Iterator[RawVolume]:
         PrepError: the file can't be read, or is neither.
     """
     with open_volume(path) as file:
-        if "schema" in file.attrs and "measurement" in file:
-            raise SkipError("a slice file of es_medical, not raw data")
-        raw = is_ismrmrd(path)
-        if not raw:
-            yield FastMRIVolume(file)
-    if raw:
-        with open_ismrmrd(path) as volume:
-            yield volume
+        yield IsmrmrdVolume(file) if is_ismrmrd(file) else FastMRIVolume(file)
 
 
-@dataclass(frozen=True)
-class RecordedVolume:
+@dataclass(frozen=True, kw_only=True)
+class RecordedVolume(CheckedVolume):
     """A volume of recorded k-space that passed the checks of its header and its middle slice.
 
     Attributes:
-        path: the file.
-        name: its path below the source folder.
-        digest: SHA-256 of its bytes.
-        subject: patient identifier when the file has one, else the digest. Never stored as it is.
-        slices: indices of the chosen slices.
-        whole: whether these are all of the volume.
         recorded: (H, W) of the k-space grid.
-        size: (H, W) of its reconstruction.
-        coils: number of coils, 0 without a coil axis.
+        coils: number of receive coils, 0 without a coil axis.
         encoded: first and one past the last column that was encoded; the others are zero-padded.
         mask: (W,) columns that were measured, or None for all that were encoded.
-        target: what the ground truth is.
-        note: what a user should know.
     """
 
-    path: Path
-    name: str
-    digest: str
-    subject: str
-    slices: tuple[int, ...]
-    whole: bool
     recorded: tuple[int, int]
-    size: tuple[int, int]
     coils: int
     encoded: tuple[int, int]
     mask: tuple[bool, ...] | None
-    target: str
-    note: str = ""
 
 
 def inspect_recorded(
@@ -89,8 +107,7 @@ def inspect_recorded(
         _check_coils(volume, coils)
         middle = volume.n_slices // 2
         columns = measured_extent(volume.kspace(middle), volume.encoding.measured, volume.mask, middle).columns
-        mask = volume.mask
-        undersampled = mask is not None and not bool(np.all(mask[columns.start : columns.stop]))
+        mask = volume.mask if leaves_out(volume.mask, columns) else None
         return RecordedVolume(
             path=path,
             name=name,
@@ -102,10 +119,15 @@ def inspect_recorded(
             size=volume.encoding.size or FASTMRI_SIZE,
             coils=volume.coils,
             encoded=(columns.start, columns.stop),
-            mask=tuple(bool(one) for one in mask) if mask is not None and undersampled else None,
-            target="none (undersampled)" if undersampled else _target(volume.coils, target),
+            mask=None if mask is None else tuple(bool(one) for one in mask),
+            target="none (undersampled)" if mask is not None else _target(volume.coils, target),
             note=volume.note,
         )
+
+
+def leaves_out(mask: NDArray[np.bool_] | None, columns: Span) -> bool:
+    """Whether a mask (W,) leaves out some of these columns; None leaves out nothing."""
+    return mask is not None and not bool(mask[columns.start : columns.stop].all())
 
 
 def _check_coils(volume: RawVolume, coils: Coils) -> None:

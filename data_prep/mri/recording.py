@@ -18,7 +18,7 @@ from torch import Tensor
 
 from data_prep.mri.coils import apply, combine, compression_matrix, rss, sensitivity_maps
 from data_prep.mri.noise import estimate_sigma, noise_covariance, resampled_sigma, whitening_matrix
-from data_prep.mri.recorded import RecordedVolume, open_raw
+from data_prep.mri.recorded import RawVolume, RecordedVolume, leaves_out, open_raw
 from data_prep.mri.resample import sinc_resample
 from data_prep.mri.sampling import Extent, measured_extent
 from data_prep.run.manifest import PrepError
@@ -30,7 +30,6 @@ from es_medical.randomness import item_generator, normal
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from data_prep.mri.raw_volume import RawVolume
     from data_prep.run.manifest import Pseudonyms
 
 PER_COIL = (256, 128, 64)  # samples for each coil of a covariance: fewer where signal reaches far out
@@ -94,7 +93,7 @@ class Recording:
     target_rss: bool = False
 
     def header(self, configuration: Mapping[str, object], source_digests: Mapping[str, str], digest: str) -> SliceHeader:
-        """The header of the file; the noise level stands with each slice."""
+        """The header of the file; the noise level is stored with each slice."""
         return SliceHeader(
             sigma=math.nan,
             mask=self.mask,
@@ -139,7 +138,7 @@ class Recording:
         return extent
 
     def _whitened(self, k: NDArray[np.complexfloating], raw: RawVolume, extent: Extent) -> Slice:
-        """Whitens several coils where their noise covariance is known or can be estimated, and finds the noise level."""
+        """Prewhitens receive coils where their noise covariance is known or can be estimated, and finds the noise level."""
         notes = []
         if raw.coils and self.whiten:
             try:
@@ -149,8 +148,7 @@ class Recording:
         if self.sigma is not None:
             return Slice(k, self.sigma, tuple(notes))
         estimate = estimate_sigma(k, extent)
-        undersampled = raw.mask is not None and not bool(raw.mask[extent.columns.start : extent.columns.stop].all())
-        note = estimate.note or (UPPER_BOUND if undersampled else "")
+        note = estimate.note or (UPPER_BOUND if leaves_out(raw.mask, extent.columns) else "")
         return Slice(k, estimate.sigma, (*notes, *([note] if note else [])))
 
     def _on_grid(self, one: Slice) -> OnGrid:

@@ -31,7 +31,7 @@ def sinc_resample(kspace: NDArray[np.complexfloating], size: tuple[int, int]) ->
     index n//2 lands on N//2. The pixels keep their size, so a readout oversampled by two loses its outer half here.
 
     The image stays in FFT order (origin first) between the two transforms, so that R only takes out or puts in its middle.
-    Each axis is cropped as soon as it is transformed. One thread of a CPU is enough; torch uses as many as it is told to.
+    Each axis is cropped as soon as it is transformed. One thread of a CPU is enough; torch uses as many as it is set to.
 
     Args:
         kspace: (..., H, W), complex64 or complex128, any leading axes (slices, coils); it is not modified.
@@ -89,7 +89,7 @@ def _crop_or_pad_wrapped(x: Tensor, axis: int, size: int) -> Tensor:
 def resampled_columns(window: tuple[int, int], width: int, new_width: int) -> tuple[int, int]:
     """Columns of the new grid that lie inside the measured window of the old one.
 
-    Column i of n stands for the frequency (i - n//2)/n, in cycles per pixel. A new column is inside when its frequency is
+    Column i of n is the frequency (i - n//2)/n, in cycles per pixel. A new column is inside when its frequency is
     between that of the first and of the last measured column. A window that holds every column is a whole period of k-space:
     then every new column is inside.
 

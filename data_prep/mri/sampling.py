@@ -1,8 +1,8 @@
-"""Whether k-space was fully sampled, told from where it is exactly zero."""
+"""Whether k-space was fully sampled, judged by where it is exactly zero."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ from data_prep.run.manifest import PrepError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+Limits = tuple[int, int] | None  # first and one past the last encoded column, None where unknown
 TOLERATED = 0.25  # of a side as padding at its two edges together; of the samples between them as corners left out
 
 
@@ -29,8 +30,8 @@ class Extent(NamedTuple):
     columns: Span
 
 
-def check_fully_sampled(slices: Iterable[NDArray], limits: tuple[int, int] | None) -> str:
-    """Refuses k-space that was undersampled, whatever its file says; slices that are zero everywhere are passed over.
+def check_fully_sampled(slices: Iterable[NDArray], limits: Limits) -> str:
+    """Refuses k-space that was undersampled, whatever its file says; skips slices that are zero everywhere.
 
     In each slice no row or column between the first and the last measured one may be empty, nor a column within the
     encoding limits, nor more than a quarter of the samples in that rectangle. Empty edges are padding: of columns
@@ -42,7 +43,7 @@ def check_fully_sampled(slices: Iterable[NDArray], limits: tuple[int, int] | Non
         limits: first and one past the last encoded column, None where unknown.
 
     Returns:
-        what was taken as padding on no other word than its being empty, or an empty string.
+        what was taken as padding only because it is empty, or an empty string.
 
     Raises:
         PrepError: a rule is broken, or every slice is zero.
@@ -57,7 +58,7 @@ def check_fully_sampled(slices: Iterable[NDArray], limits: tuple[int, int] | Non
         filled = (k != 0).reshape(-1, *size).any(0)  # (H, W)
         if not filled.any():
             continue
-        extent = _extent(filled, limits, i)
+        extent = _rectangle(filled, limits, i, _span)
         first = first or (i, extent)
         _check_same(extent, i, first[1], first[0])
     if first is None:
@@ -65,7 +66,7 @@ def check_fully_sampled(slices: Iterable[NDArray], limits: tuple[int, int] | Non
     return _padding(first[1], size, limits is not None)
 
 
-def measured_extent(k: NDArray, limits: tuple[int, int] | None, mask: NDArray | None, index: int) -> Extent:
+def measured_extent(k: NDArray, limits: Limits, mask: NDArray | None, index: int) -> Extent:
     """The measured rows and columns of one slice, once its zeros are where they may be.
 
     Without a mask, or with one that leaves nothing out, no row or column between the first and the last measured one may be
@@ -95,17 +96,35 @@ def measured_extent(k: NDArray, limits: tuple[int, int] | None, mask: NDArray | 
         believed = _believed(limits, columns, acquired)
         if not bool(acquired[believed.start : believed.stop].all()) or bool((columns & ~acquired).any()):
             return _masked_extent(filled, believed, acquired, index)
-    extent = Extent(_occupied(filled.any(1), None, "rows", index), _occupied(filled.any(0), limits, "columns", index))
-    _check_filled(filled[extent.rows.start : extent.rows.stop, extent.columns.start : extent.columns.stop], index)
-    return extent
+    return _rectangle(filled, limits, index, _occupied)
 
 
-def _occupied(filled: NDArray, limits: tuple[int, int] | None, axis: str, index: int) -> Span:
-    """From the first to the last row or column that is not empty."""
+def _rectangle(filled: NDArray, limits: Limits, index: int, span: Callable[[NDArray, Limits, str, int], Span]) -> Extent:
+    """Measured rows and columns of a slice (H, W), by `span` of each axis; most of the samples between must be there."""
+    rows = span(np.asarray(filled.any(1)), None, "rows", index)
+    columns = span(np.asarray(filled.any(0)), limits, "columns", index)
+    inside = filled[rows.start : rows.stop, columns.start : columns.stop]
+    empty = inside.size - int(inside.sum())
+    if empty > TOLERATED * inside.size:
+        raise _undersampled(index, f"{empty} of {inside.size} encoded samples are empty, at most a quarter expected")
+    return Extent(rows, columns)
+
+
+def _without_gaps(filled: NDArray, limits: Limits, axis: str, index: int) -> Span:
+    """From the first to the last row or column that is not empty or is within the limits; refuses empty ones between."""
     occupied = filled.nonzero()[0]
     start, stop = int(occupied[0]), int(occupied[-1]) + 1
-    if stop - start != len(occupied):
-        raise _undersampled(index, f"{stop - start - len(occupied)} of {stop - start} encoded {axis} are empty")
+    if limits is not None:
+        start, stop = min(start, limits[0]), max(stop, min(limits[1], len(filled)))
+    gaps = stop - start - len(occupied)
+    if gaps:
+        raise _undersampled(index, f"{gaps} of {stop - start} encoded {axis} are empty")
+    return Span(start, stop)
+
+
+def _occupied(filled: NDArray, limits: Limits, axis: str, index: int) -> Span:
+    """From the first to the last row or column that is not empty; a quarter of the side within the limits may be empty."""
+    start, stop = _without_gaps(filled, None, axis, index)
     first, last = limits or (0, len(filled))
     unexplained = max(start - first, 0) + max(last - stop, 0)
     if unexplained > TOLERATED * len(filled):
@@ -115,10 +134,10 @@ def _occupied(filled: NDArray, limits: tuple[int, int] | None, axis: str, index:
     return Span(start, stop)
 
 
-def _believed(limits: tuple[int, int] | None, columns: NDArray, mask: NDArray) -> Span:
+def _believed(limits: Limits, columns: NDArray, mask: NDArray) -> Span:
     """The limits within k-space, where they hold every column with samples; otherwise what the mask alone says.
 
-    A mask of neighbouring lines that leaves out up to a quarter of the side at its edges tells of padding, any other of lines
+    A mask of neighbouring lines that leaves out up to a quarter of the side at its edges means padding, any other means lines
     that could have been measured.
     """
     if limits is not None and not bool(columns[: limits[0]].any() or columns[max(limits[1], 0) :].any()):
@@ -142,31 +161,13 @@ def _masked_extent(filled: NDArray, limits: Span, mask: NDArray, index: int) -> 
     return Extent(Span(int(rows[0]), int(rows[-1]) + 1), Span(start, stop))
 
 
-def _check_filled(inside: NDArray, index: int) -> None:
-    empty = inside.size - int(inside.sum())
-    if empty > TOLERATED * inside.size:
-        raise _undersampled(index, f"{empty} of {inside.size} encoded samples are empty, at most a quarter expected")
-
-
-def _extent(filled: NDArray, limits: tuple[int, int] | None, index: int) -> Extent:
-    rows = _span(np.asarray(filled.any(1)), None, "rows", index)
-    columns = _span(np.asarray(filled.any(0)), limits, "columns", index)
-    _check_filled(filled[rows.start : rows.stop, columns.start : columns.stop], index)
-    return Extent(rows, columns)
-
-
-def _span(filled: NDArray, limits: tuple[int, int] | None, axis: str, index: int) -> Span:
-    n, occupied = len(filled), filled.nonzero()[0]
-    start, stop = int(occupied[0]), int(occupied[-1]) + 1
-    if limits is not None:
-        start, stop = min(start, limits[0]), max(stop, min(limits[1], n))
-    gaps = stop - start - len(occupied)
-    if gaps:
-        raise _undersampled(index, f"{gaps} of {stop - start} encoded {axis} are empty")
-    padding = n - (stop - start)
+def _span(filled: NDArray, limits: Limits, axis: str, index: int) -> Span:
+    """From the first to the last row or column that is not empty or is within the limits; the others are padding."""
+    span, n = _without_gaps(filled, limits, axis, index), len(filled)
+    padding = n - (span.stop - span.start)
     if limits is None and padding > TOLERATED * n:
         raise _undersampled(index, f"{padding} of {n} {axis} are empty at the edges, at most a quarter is taken as padding")
-    return Span(start, stop)
+    return span
 
 
 def _check_same(extent: Extent, index: int, wanted: Extent, first: int) -> None:

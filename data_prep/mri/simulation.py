@@ -6,45 +6,80 @@ undersampled k-space plus noise (paper, "Details about the experiments").
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from data_prep.mri.fastmri_file import Volume, open_volume, read_target
-from data_prep.mri.normalisation import Acquisition, Normalisation, crop_or_pad
-from es_medical.data import SliceHeader, SliceRecord
+import h5py
+import numpy as np
+
+from data_prep.mri.coils import rss
+from data_prep.mri.fastmri_file import (
+    COILS_OF_RANK,
+    FASTMRI_SIZE,
+    RECONSTRUCTIONS,
+    CheckedVolume,
+    Chosen,
+    Coils,
+    Target,
+    check_not_empty,
+    kspace_shape,
+    named,
+    open_volume,
+    patient,
+    read_kspace,
+    read_numbers,
+    scalar,
+    shape_of,
+)
+from data_prep.mri.ismrmrd_header import Encoding, parse_header
+from data_prep.mri.normalisation import Acquisition, Normalisation, VolumeRange, crop_or_pad
+from data_prep.mri.sampling import check_fully_sampled
+from data_prep.run.manifest import PrepError, SkipError
+from es_medical.data import SliceRecord
 from es_medical.data.geometry import Geometry
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from data_prep.run.manifest import Pseudonyms
+
+COMPUTED = {"single": "ifft(kspace)", "multi": "rss(ifft(kspace))"}
 
 
 @dataclass(frozen=True)
-class Simulation:
-    """What all slices of a file go through.
+class Wanted:
+    """What is asked of each file."""
+
+    coils: Coils = "single"
+    target: Target = "auto"
+    slices: Chosen = "middle"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Volume(CheckedVolume):
+    """A volume whose ground truth is a magnitude image.
 
     Attributes:
-        acquisition: the simulated acquisition.
+        range: smallest and largest value of the whole target volume, raw units.
+        spacing: row and column spacing in mm, NaN where unknown.
+    """
+
+    range: VolumeRange
+    spacing: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Simulation(Acquisition):
+    """The simulated acquisition that all slices of a file go through.
+
+    Attributes:
         by: what the images are normalised by.
     """
 
-    acquisition: Acquisition
-    by: Normalisation
+    by: Normalisation = "slice"
     coils = 0
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """(H, W) of the images."""
-        return self.acquisition.size
-
-    @property
-    def with_image(self) -> bool:
-        """Whether ground truth is stored."""
-        return self.acquisition.with_image
-
-    def header(self, configuration: Mapping[str, object], source_digests: Mapping[str, str], digest: str) -> SliceHeader:
-        """The header of the file."""
-        return self.acquisition.header(configuration, source_digests, digest)
 
     def records(
         self, volume: Volume, indices: Sequence[int], split: str, pseudonyms: Pseudonyms
@@ -60,5 +95,111 @@ class Simulation:
                 x = crop_or_pad(read_target(file, volume.target, i, volume.size), self.size)
                 key = pseudonyms.of("slice", volume.digest, i)
                 place = Geometry(spacing=volume.spacing)
-                record = self.acquisition.record(x, volume.range, self.by, key, subject, split, place, i)
+                record = self.record(x, volume.range, self.by, key, subject, split, place, i)
                 yield record._replace(volume=pseudonyms.of("volume", volume.digest)), ()
+
+
+def inspect(path: Path, name: str, digest: str, wanted: Wanted) -> Volume:
+    """Checks a file slice by slice and finds what will be taken from it; one slice is in memory at a time.
+
+    Raises:
+        SkipError: a mask with lines left out and no reconstruction; a slice file of es_medical.
+        PrepError: anything else that keeps the file from being used.
+    """
+    with open_volume(path) as file:
+        n = _check_kspace(file, wanted.coils)
+        encoding = parse_header(scalar(file, "ismrmrd_header"))
+        target = _target(file, wanted)
+        size = _check_target(file, target, n, encoding)
+        chosen = (n // 2,) if wanted.slices == "middle" else tuple(range(n))
+        extremes = [_extremes(file, target, i, size) for i in range(n)]
+        padding = _check_samples(file, target, n, chosen, encoding)
+        subject = patient(file) or digest
+    varied = tuple(i for i in chosen if extremes[i][1] > extremes[i][0])
+    if not varied:
+        raise PrepError(f"every chosen slice is constant (slice {chosen[0]}: {extremes[chosen[0]][0]:g})")
+    low, high = min(e[0] for e in extremes), max(e[1] for e in extremes)
+    left_out = f"{len(chosen) - len(varied)} constant slices left out" if len(varied) < len(chosen) else ""
+    note = "; ".join(part for part in (left_out, padding) if part)
+    return Volume(
+        path=path,
+        name=name,
+        digest=digest,
+        subject=subject,
+        slices=varied,
+        size=size,
+        target=target,
+        note=note,
+        range=VolumeRange(low, high),
+        spacing=encoding.spacing,
+    )
+
+
+def _extremes(file: h5py.File, target: str, index: int, size: tuple[int, int]) -> tuple[float, float]:
+    x = read_target(file, target, index, size)
+    return float(x.min()), float(x.max())
+
+
+def _target(file: h5py.File, wanted: Wanted) -> str:
+    keys = RECONSTRUCTIONS if wanted.target == "auto" else (f"reconstruction_{wanted.target}",)
+    for key in keys:
+        if key in file:
+            return key
+    if wanted.target != "auto":
+        raise PrepError(f"no dataset {keys[0]} (found: {named(file)})")
+    if "mask" in file and not (read_numbers(file, "mask") == 1).all():
+        raise SkipError("undersampled (stored mask, no reconstruction): no ground truth to simulate measurements from")
+    return COMPUTED[wanted.coils]
+
+
+def _check_target(file: h5py.File, target: str, n: int, encoding: Encoding) -> tuple[int, int]:
+    """(H, W) of the target: its own, or for a computed one that of the header, or fastMRI's 320 x 320."""
+    if target not in RECONSTRUCTIONS:
+        return encoding.size or FASTMRI_SIZE
+    shape = shape_of(file, target)
+    if len(shape) != 3 or shape[0] != n or 0 in shape:
+        raise PrepError(f"{target} has shape {shape}, expected (slices, rows, columns) with {n} slices as kspace")
+    return int(shape[1]), int(shape[2])
+
+
+def _check_samples(file: h5py.File, target: str, n: int, chosen: tuple[int, ...], encoding: Encoding) -> str:
+    """Refuses k-space with NaN, and a ground truth computed from undersampled k-space; a note on padding."""
+    if target not in RECONSTRUCTIONS:
+        return check_fully_sampled((read_kspace(file, i) for i in range(n)), encoding.measured)
+    for i in chosen:
+        read_kspace(file, i)
+    return ""
+
+
+def _check_kspace(file: h5py.File, coils: Coils) -> int:
+    """Number of slices; the rank of k-space says whether it has a coil axis."""
+    shape = kspace_shape(file)
+    kind = COILS_OF_RANK.get(len(shape))
+    if kind != coils:
+        found, hint = (f"{kind}-coil", f": give --coils {kind} for such files") if kind else (f"rank {len(shape)}", "")
+        raise PrepError(f"kspace of shape {shape} is {found}, expected {coils}-coil{hint}")
+    check_not_empty(shape)
+    return int(shape[0])
+
+
+def read_target(file: h5py.File, target: str, index: int, size: tuple[int, int]) -> NDArray[np.floating]:
+    """One slice of the ground truth, (H, W), in raw units, cropped or padded to `size` in the image domain."""
+    if target not in RECONSTRUCTIONS:
+        return crop_or_pad(magnitude(read_kspace(file, index)), size)
+    x = read_numbers(file, target, index)
+    if np.iscomplexobj(x):
+        x = np.abs(x)
+    if x.min() < 0:
+        raise PrepError(f"{target} slice {index} has negative values (down to {x.min():g}): not a magnitude image")
+    return crop_or_pad(x, size)
+
+
+def magnitude(k: NDArray[np.complexfloating]) -> NDArray[np.floating]:
+    """|F^-1 k|, root sum of squares over coils if there are any; F centred and orthonormal, origin n//2.
+
+    >>> round(float(magnitude(np.full((4, 6), 1 / np.sqrt(24), np.complex64))[2, 3]), 6)
+    1.0
+    """
+    axes = (-2, -1)
+    x = np.fft.fftshift(np.fft.ifft2(np.fft.ifftshift(k, axes), axes=axes, norm="ortho"), axes)  # (..., H, W)
+    return np.abs(x) if x.ndim == 2 else rss(x)

@@ -21,9 +21,9 @@ from rich.console import Console
 
 from data_prep.demo.kspace import kspace_of
 from data_prep.mri import fastmri
-from data_prep.mri.fastmri_file import magnitude
 from data_prep.mri.normalisation import crop_or_pad
 from data_prep.mri.options import FastMRIOptions
+from data_prep.mri.simulation import magnitude
 from data_prep.run.manifest import default_salt
 from data_prep.run.runner import PrepRun
 from data_prep.run.workers import worker_pool

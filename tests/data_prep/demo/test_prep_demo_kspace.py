@@ -12,8 +12,8 @@ from data_prep.demo import kspace as coil_simulation
 from data_prep.demo import kspace as demo_kspace
 from data_prep.demo.kspace import blocks, write_volumes
 from data_prep.demo.options import KspaceOptions
-from data_prep.mri.fastmri_file import Wanted, inspect
 from data_prep.mri.resample import sinc_resample
+from data_prep.mri.simulation import Wanted, inspect
 from data_prep.run.manifest import PrepError
 from es_medical.data import file_digest
 

@@ -5,7 +5,6 @@ import pytest
 
 ismrmrd = pytest.importorskip("ismrmrd", reason="the package ismrmrd (extra `ismrmrd`) is not installed")
 
-AXES = (-2, -1)
 HEADER = """<?xml version="1.0"?><ismrmrdHeader xmlns="http://www.ismrm.org/ISMRMRD">{subject}
 <acquisitionSystemInformation><systemVendor>{vendor}</systemVendor>{system}</acquisitionSystemInformation>
 <experimentalConditions><H1resonanceFrequency_Hz>63500000</H1resonanceFrequency_Hz></experimentalConditions>
@@ -49,20 +48,6 @@ def header(
         subject=subject,
         parallel=parallel,
     )
-
-
-def complex_images(shape, seed=0):
-    """Random complex images (slices, coils, rows, columns): no symmetry hides a flip, a shift or a transposition."""
-    rng = np.random.default_rng(seed)
-    return rng.standard_normal(shape) + 1j * rng.standard_normal(shape)
-
-
-def kspace_of(x):
-    return np.fft.fftshift(np.fft.fft2(np.fft.ifftshift(x, AXES), axes=AXES, norm="ortho"), AXES).astype(np.complex64)
-
-
-def image_of(k):
-    return np.fft.fftshift(np.fft.ifft2(np.fft.ifftshift(k, AXES), axes=AXES, norm="ortho"), AXES)
 
 
 def readout(samples, column=0, slice_number=0, flag=None, **head):

@@ -4,6 +4,7 @@ import warnings
 import h5py
 import numpy as np
 import pytest
+from raw import kspace_of
 
 from data_prep.demo.kspace import coil_maps, smooth_phase
 from data_prep.mri import coils
@@ -13,11 +14,7 @@ from data_prep.run.manifest import PrepError
 sigpy = pytest.importorskip("sigpy", reason="sensitivity maps need the extra `coils`")
 SIZE = (48, 40)
 SIGMA = 0.003
-
-
-def kspace_of(x):
-    axes = (-2, -1)
-    return np.fft.fftshift(np.fft.fft2(np.fft.ifftshift(x, axes), axes=axes, norm="ortho"), axes).astype(np.complex64)
+CENTER = slice(18, 30), slice(14, 26)  # the 12 rows and columns about index n // 2
 
 
 def image_of(k):
@@ -48,7 +45,7 @@ def residual(maps, images, inside):
     return np.linalg.norm(rest[:, inside]) / np.linalg.norm(images[:, inside])
 
 
-@pytest.mark.parametrize(("n_center", "bound"), [(8, 0.02), (12, 0.01), (16, 0.01), (24, 0.01), (40, 0.01)])
+@pytest.mark.parametrize(("n_center", "bound"), [(8, 0.02), (16, 0.01), (40, 0.01)])
 def test_maps_explain_the_images_of_all_coils(scan, n_center, bound):
     x, true, k = scan
     maps = coils.sensitivity_maps(k, n_center, SIGMA)
@@ -84,8 +81,7 @@ def test_maps_are_of_norm_one_on_a_support_that_holds_the_object_and_zero_outsid
 def test_nothing_outside_the_central_block_enters(scan):
     _, _, k = scan
     other = np.full_like(k, np.nan)
-    block = coils.center_columns(SIZE[1], 12)
-    rows = coils.center_columns(SIZE[0], 12)
+    rows, block = CENTER
     other[:, :, block] = 1e3  # the columns' largest value sets the scale alone
     other[:, rows, block] = k[:, rows, block]
     assert np.allclose(coils.sensitivity_maps(other, 12), coils.sensitivity_maps(k, 12), atol=1e-4)
@@ -94,7 +90,7 @@ def test_nothing_outside_the_central_block_enters(scan):
     assert (coils.sensitivity_maps(undersampled, 12) == coils.sensitivity_maps(k, 12)).all()
 
 
-@pytest.mark.parametrize("scale", [1e-5, 1e-12, 1e6])
+@pytest.mark.parametrize("scale", [1e-12, 1e6])
 def test_maps_do_not_depend_on_the_scale(scan, scale):
     _, _, k = scan
     for sigma in (None, SIGMA):
@@ -113,10 +109,9 @@ def test_same_kspace_same_maps_and_no_global_randomness(scan):
     assert (k == copy).all()
 
 
-@pytest.mark.parametrize("phase", [0.7, 2.5])
-def test_a_phase_common_to_all_coils_moves_to_neither_maps_nor_combination(scan, phase):
+def test_a_phase_common_to_all_coils_moves_to_neither_maps_nor_combination(scan):
     _, _, k = scan
-    turned = (k * np.exp(1j * phase)).astype(np.complex64)
+    turned = (k * np.exp(2.5j)).astype(np.complex64)
     maps = coils.sensitivity_maps(k, 16)
     assert (
         np.abs(coils.combine(image_of(turned), coils.sensitivity_maps(turned, 16)) - coils.combine(image_of(k), maps)).max()
@@ -133,14 +128,13 @@ def test_phase_of_the_maps_is_smooth_inside_the_object(scan):
     assert step.max() < 0.3  # a jump of the phase by pi would be 2
 
 
-@pytest.mark.parametrize("order", [[3, 0, 1, 2, 7, 6, 5, 4]])
-def test_maps_follow_the_order_of_the_coils(scan, order):
-    _, _, k = scan
+def test_maps_follow_the_order_of_the_coils(scan):
+    (_, _, k), order = scan, [3, 0, 1, 2, 7, 6, 5, 4]
     assert np.abs(coils.sensitivity_maps(k[order], 16) - coils.sensitivity_maps(k, 16)[order]).max() < 1e-3
 
 
-@pytest.mark.parametrize("size", [(130, 101), (97, 96)])
-def test_maps_of_large_images_equal_those_without_the_coarse_grid(size, monkeypatch):
+def test_maps_of_large_images_equal_those_without_the_coarse_grid(monkeypatch):
+    size = (130, 101)
     x = disc(size)
     k = kspace_of(coil_maps(4, size, 0.0, np.random.default_rng(1)) * x)
     fast = coils.sensitivity_maps(k, 16)
@@ -191,15 +185,15 @@ def test_missing_sigpy_names_the_extra(scan, monkeypatch):
         coils.sensitivity_maps(scan[2], 12)
 
 
-@pytest.mark.parametrize("n", [1, 3, 7])
+@pytest.mark.parametrize("n", [1, 7])
 def test_compression_has_orthonormal_rows_and_keeps_the_most_energy(scan, n):
     _, _, k = scan
     matrix = coils.compression_matrix(k, n, 12)
     assert matrix.shape == (n, 8)
     assert np.allclose(matrix @ matrix.conj().T, np.eye(n), atol=1e-6)
-    block = k[:, :, coils.center_columns(SIZE[1], 12)].reshape(8, -1)
+    block = k[:, :, CENTER[1]].reshape(8, -1)
     values = np.linalg.svd(block.astype(complex), compute_uv=False)
-    energy = np.linalg.norm(coils.apply(matrix, k)[:, :, coils.center_columns(SIZE[1], 12)]) ** 2
+    energy = np.linalg.norm(coils.apply(matrix, k)[:, :, CENTER[1]]) ** 2
     assert energy == pytest.approx((values[:n] ** 2).sum(), rel=1e-5)  # Eckart-Young: no n channels keep more
 
 
@@ -212,13 +206,10 @@ def test_compression_reads_the_centre_alone_and_not_its_scale(scan):
     assert np.allclose(coils.compression_matrix(k * np.complex64(1e-5), 4, 12), matrix, atol=1e-4)
 
 
-@pytest.mark.parametrize("n", [8, 20])
-def test_as_many_coils_as_there_are_stay_as_they_are(scan, n):
+def test_as_many_coils_as_there_are_stay_as_they_are_and_none_is_refused(scan):
     _, _, k = scan
-    assert (coils.apply(coils.compression_matrix(k, n, 12), k) == k).all()
-
-
-def test_no_virtual_coil_is_refused(scan):
+    for n in (8, 20):
+        assert (coils.apply(coils.compression_matrix(k, n, 12), k) == k).all()
     with pytest.raises(PrepError, match="0 virtual coils"):
         coils.compression_matrix(scan[2], 0, 12)
 

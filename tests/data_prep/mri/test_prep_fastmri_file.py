@@ -2,7 +2,8 @@ import h5py
 import numpy as np
 import pytest
 
-from data_prep.mri.fastmri_file import Wanted, inspect, magnitude, open_volume, read_kspace
+from data_prep.mri.fastmri_file import open_volume, read_kspace
+from data_prep.mri.simulation import Wanted, inspect, magnitude
 from data_prep.run.manifest import PrepError, SkipError
 
 
@@ -16,7 +17,7 @@ def test_kspace_keeps_its_phase(tmp_path):
     assert np.abs(np.angle(k * x[1].conj())).max() < 1e-5
 
 
-@pytest.mark.parametrize("shape", [(64, 48), (64, 37), (25, 17), (21, 30)])
+@pytest.mark.parametrize("shape", [(64, 37), (21, 30)])
 def test_constant_kspace_is_a_peak_at_the_origin(shape):
     x = magnitude(np.full(shape, 1 / np.sqrt(np.prod(shape)), np.complex64))
     assert np.unravel_index(x.argmax(), shape) == (shape[0] // 2, shape[1] // 2)

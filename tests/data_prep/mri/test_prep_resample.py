@@ -2,27 +2,24 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from raw import complex_noise, to_image, to_kspace
 
 from data_prep.mri.normalisation import crop_or_pad
 from data_prep.mri.resample import resampled_columns, sinc_resample
 
-GRIDS = [(6, 8), (6, 9), (7, 8), (7, 9)]
-SIZES = [(4, 4), (5, 4), (4, 5), (5, 5), (6, 8), (7, 9), (10, 12), (11, 12), (10, 13), (11, 13), (3, 14), (12, 3), (1, 1)]
+GRIDS = [(6, 9), (7, 8)]
+SIZES = [
+    (4, 5),
+    (5, 4),
+    (10, 13),
+    (11, 12),
+    (3, 14),
+    (1, 1),
+]  # from even and odd to even and odd, smaller and larger
 
 
 def random_kspace(shape, dtype=np.complex128, seed=0):
-    rng = np.random.default_rng(seed)
-    return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(dtype)
-
-
-def to_kspace(x):
-    axes = (-2, -1)
-    return np.fft.fftshift(np.fft.fft2(np.fft.ifftshift(x, axes), axes=axes, norm="ortho"), axes)
-
-
-def to_image(k):
-    axes = (-2, -1)
-    return np.fft.fftshift(np.fft.ifft2(np.fft.ifftshift(k, axes), axes=axes, norm="ortho"), axes)
+    return complex_noise(shape, seed).astype(dtype)
 
 
 def retained(n, m):
@@ -41,8 +38,7 @@ def dense_matrix(n, m):
 @pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
 @pytest.mark.parametrize(
     ("grid", "size"),
-    [(grid, size) for grid in GRIDS for size in SIZES]
-    + [(grid, (320, 320)) for grid in ((640, 368), (640, 372), (640, 371), (640, 213), (256, 170), (641, 371), (320, 320))],
+    [((6, 9), (4, 5)), ((7, 8), (11, 12)), ((6, 9), (3, 14)), ((640, 371), (320, 320)), ((256, 170), (320, 320))],
 )
 def test_delta_at_the_origin_stays_there_without_phase(grid, size, dtype):
     new = sinc_resample(np.full(grid, 1 / np.sqrt(np.prod(grid)), dtype), size)
@@ -60,13 +56,6 @@ def test_equals_the_dense_sum_over_retained_pixels(grid, size):
     k = random_kspace(grid)
     expected = dense_matrix(grid[0], size[0]) @ k @ dense_matrix(grid[1], size[1]).T
     assert np.abs(sinc_resample(k, size).kspace - expected).max() < 1e-10
-
-
-@pytest.mark.parametrize("size", [(5, 7), (12, 13), (5, 13)])
-def test_is_linear(size):
-    a, b, z = random_kspace((8, 9)), random_kspace((8, 9), seed=1), 2 - 3j
-    mixed = sinc_resample(a + z * b, size).kspace
-    assert np.allclose(mixed, sinc_resample(a, size).kspace + z * sinc_resample(b, size).kspace, atol=1e-12)
 
 
 @pytest.mark.parametrize("grid", GRIDS)
@@ -97,8 +86,8 @@ def test_image_is_the_cropped_or_padded_image(grid, size):
     assert np.abs(new.kspace - to_kspace(new.image)).max() < 1e-12
 
 
-@pytest.mark.parametrize("width", [368, 371])
-def test_phase_of_an_image_is_kept(width):
+def test_phase_of_an_image_is_kept():
+    width = 371
     x = np.broadcast_to(np.exp(0.01j * np.arange(width)), (64, width))
     new = sinc_resample(to_kspace(x).astype(np.complex64), (40, 320))
     wanted = crop_or_pad(x, (40, 320))
@@ -107,9 +96,8 @@ def test_phase_of_an_image_is_kept(width):
     assert np.abs(np.angle(to_image(new.kspace.astype(np.complex128)) * wanted.conj())).max() < 1e-5
 
 
-@pytest.mark.parametrize("size", [(4, 5), (6, 9), (11, 13), (4, 13)])
-def test_batch_equals_loop(size):
-    k = random_kspace((2, 3, 6, 9))
+def test_batch_equals_loop():
+    k, size = random_kspace((2, 3, 6, 9)), (4, 13)
     new = sinc_resample(k, size)
     assert new.kspace.shape == new.image.shape == (2, 3, *size)
     for index in np.ndindex(2, 3):
@@ -124,17 +112,16 @@ def test_scale_of_raw_data_does_not_matter():
     assert np.abs(b / 1e-7 - a).max() < 1e-5 * np.abs(a).max()
 
 
-@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
-def test_same_size_returns_a_copy_of_the_very_values(dtype):
-    k = random_kspace((3, 6, 9), dtype)
+def test_same_size_returns_a_copy_of_the_very_values():
+    k = random_kspace((3, 6, 9), np.complex64)
     new = sinc_resample(k, (6, 9))
     assert np.array_equal(new.kspace, k)
-    assert new.kspace.dtype == dtype
+    assert new.kspace.dtype == np.complex64
     assert not np.shares_memory(new.kspace, k)
     assert np.abs(new.image - to_image(k)).max() < 1e-5
 
 
-@pytest.mark.parametrize("size", [(4, 5), (6, 9), (11, 13)])
+@pytest.mark.parametrize("size", [(6, 9), (11, 13)])
 def test_input_is_neither_modified_nor_has_to_be_writable_contiguous_or_native(size):
     k = random_kspace((6, 9))
     wanted = sinc_resample(k, size)
@@ -169,8 +156,8 @@ def test_what_cannot_be_resampled_is_named(k, size, message):
         sinc_resample(k, size)
 
 
-@pytest.mark.parametrize("new_width", [*range(1, 14), 23, 24])
-@pytest.mark.parametrize("width", [1, 2, 7, 8, 11, 12])
+@pytest.mark.parametrize("new_width", [1, 5, 8, 13, 24])
+@pytest.mark.parametrize("width", [1, 7, 8, 12])
 def test_columns_inside_are_those_whose_frequency_was_measured(width, new_width):
     frequency = lambda i, n: Fraction(i - n // 2, n)  # noqa: E731
     for start in range(width):
@@ -180,17 +167,6 @@ def test_columns_inside_are_those_whose_frequency_was_measured(width, new_width)
             if (start, stop) == (0, width):
                 inside = list(range(new_width))  # a whole period
             assert list(range(*resampled_columns((start, stop), width, new_width))) == inside
-
-
-def test_columns_of_the_same_grid_are_the_window():
-    assert resampled_columns((20, 352), 372, 372) == (20, 352)
-
-
-def test_no_padded_column_counts_as_measured_on_the_grid_of_the_images():
-    start, stop = resampled_columns((20, 352), 372, 320)  # CASES.md A10
-    assert (start, stop) == (18, 302)
-    assert Fraction(start - 160, 320) >= Fraction(20 - 186, 372) > Fraction(start - 1 - 160, 320)
-    assert Fraction(stop - 1 - 160, 320) <= Fraction(351 - 186, 372) < Fraction(stop - 160, 320)
 
 
 @pytest.mark.parametrize("window", [(3, 3), (-1, 4), (0, 9), (5, 2)])

@@ -7,8 +7,8 @@ from data_prep.run.manifest import PrepError
 from es_medical.data.geometry import Geometry
 
 
-@pytest.mark.parametrize("n", [1, 4, 5, 8, 9, 320, 371])
-@pytest.mark.parametrize("m", [1, 4, 5, 8, 320, 321])
+@pytest.mark.parametrize("n", [1, 4, 5])
+@pytest.mark.parametrize("m", [1, 2, 3, 8, 9])
 def test_origin_stays_the_origin_and_nothing_else_moves(n, m):
     x = np.arange(1, n + 1, dtype=float)[None]
     y = crop_or_pad(x, (1, m))[0]
