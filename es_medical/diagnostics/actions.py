@@ -10,11 +10,46 @@ from es_medical.physics import Operator
 from es_medical.randomness import item_generator, normal
 from es_medical.types import Elements, Image
 
-ACTIONS = ("none", "flips", "rotations_90", "d4", "shifts", "fine_rotations", "permutations", "amplitude")
+
+class Action(NamedTuple):
+    """A set of transformations.
+
+    Attributes:
+        label: its name in a sentence.
+        short: its name in tables and legends.
+        colour: of its curve in figures.
+        elements: of `es_medical.groups.D4` (t + 2a + 4b: transpose, flip rows, flip columns); none where it is no part of D4.
+    """
+
+    label: str
+    short: str
+    colour: str
+    elements: tuple[int, ...] = ()
+
+
+SETS = {
+    "none": Action("the operator alone", "operator alone", "black", (0,)),
+    "flips": Action("flips", "flips", "tab:blue", (0, 2, 4, 6)),
+    "rotations_90": Action("rotations by 90 degrees", "90-degree rotations", "tab:green", (0, 3, 5, 6)),
+    "d4": Action("D4 (rotations by 90 degrees and flips)", "D4", "tab:orange", tuple(range(8))),
+    "shifts": Action("cyclic shifts", "cyclic shifts", "tab:purple"),
+    "fine_rotations": Action("fine rotations", "fine rotations", "tab:red"),
+    "permutations": Action("permutations of the pixels", "pixel permutations", "tab:brown"),
+    "amplitude": Action("changes of amplitude", "amplitude changes", "tab:gray"),
+}
+"""The sets of transformations that a user can choose from, by the name that commands take."""
+
+ACTIONS = tuple(SETS)
 """Names of the sets of transformations."""
 
+DIHEDRAL = tuple(name for name, action in SETS.items() if action.elements)
+"""Names of those that are a part of D4."""
+
+MOVES = (*DIHEDRAL, "shifts")
+"""Names of those that move each value of an image to one place, without interpolation."""
+
 N_TURNS = 4
-"""Turns of a scanner within its view spacing, where it has none of its own."""
+"""Turns of a scanner within its view spacing, where it was not made with others."""
 
 N_ANGLES = 8
 """Angles, the first one 0, that stand for the 360 of `FineRotations`: a seeded sample, so the rank is at most too small."""
@@ -22,10 +57,7 @@ N_ANGLES = 8
 STREAM = "diagnostics"
 """Random numbers here are independent of those that masks and matrices were drawn from, whatever their seed."""
 
-_D4 = {"none": (0,), "flips": (0, 2, 4, 6), "rotations_90": (0, 3, 5, 6), "d4": tuple(range(8))}
-"""Elements of D4 by action."""
-
-_SAME = 3e-3
+SAME = 3e-3
 """Relative difference, on a random image, up to which two Gram matrices count as one. Views that mirror each other differ by
 8e-4 at 256 x 256 (astra's single precision); one sample of 10^5 that is measured by one operator alone makes 4e-3."""
 
@@ -50,7 +82,7 @@ class Permutation:
 
 
 class Term(NamedTuple):
-    """One operator A T_g of a set, with the share of the set that it stands for."""
+    """One operator A T_g of a set, with the share of the set that it represents."""
 
     physics: Operator
     transform: "Group | FineRotations | Permutation | None"
@@ -72,24 +104,19 @@ def check_action(physics: Operator, action: str) -> None:
     """Raise ValueError for an unknown action, one that does not act on the images of A, or an operator for each item."""
     if action not in ACTIONS:
         raise ValueError(f"no transformations are called {action!r}: choose one of {', '.join(ACTIONS)}")
-    if action in _D4:
-        _of_d4(action).check(physics.image_size)
+    if action in DIHEDRAL:
+        dihedral(action)[0].check(physics.image_size)
     if len(physics.mask) > 1:
         raise ValueError(f"diagnostics take one operator, got one for each of {len(physics.mask)} items of a batch")
 
 
-def is_dihedral(action: str) -> bool:
-    """Whether the action is a part of D4."""
-    return action in _D4
+def dihedral(action: str) -> tuple[Group, Elements]:
+    """Return a part of D4 as a group that acts on the images it can, and its elements (k,): rectangles have flips alone.
 
-
-def dihedral_elements(action: str) -> Elements:
-    """Return the elements of `es_medical.groups.D4` that an action is made of.
-
-    >>> dihedral_elements("rotations_90").tolist()
+    >>> dihedral("rotations_90")[1].tolist()
     [0, 3, 5, 6]
     """
-    return torch.tensor(_D4[action])
+    return Flips() if action in {"none", "flips"} else D4(), torch.tensor(SETS[action].elements)
 
 
 def terms(physics: Operator, action: str, seed: int = 0) -> list[Term]:
@@ -101,8 +128,8 @@ def terms(physics: Operator, action: str, seed: int = 0) -> list[Term]:
     check_action(physics, action)
     if action == "none":
         return [Term(physics, None, torch.zeros(1, dtype=torch.long), 1.0)]
-    if action in _D4:
-        return _merged(_each(physics, _of_d4(action), dihedral_elements(action)), seed)
+    if action in DIHEDRAL:
+        return _merged(_each(physics, *dihedral(action)), seed)
     if action != "fine_rotations":
         raise ValueError(f"{action} are too many to be listed one by one")
     scanner = turnable(physics)
@@ -114,7 +141,7 @@ def terms(physics: Operator, action: str, seed: int = 0) -> list[Term]:
 
 
 def generators(physics: Operator, action: str, seed: int = 0) -> list[Term]:
-    """List A and, of a few transformations that make or stand for the set, the operators A T_g that differ from A.
+    """List A and, of a few transformations that generate or represent the set, the operators A T_g that differ from A.
 
     Those of shifts are the two by one pixel, that of permutations is a random one; the others are listed in full.
 
@@ -148,10 +175,6 @@ def turnable(physics: Operator) -> Operator | None:
     return turned
 
 
-def _of_d4(action: str) -> Group:
-    return Flips() if action in {"none", "flips"} else D4()
-
-
 def _each(physics: Operator, transform: Group | FineRotations, elements: Elements) -> list[Term]:
     return [Term(physics, transform, g[None], 1 / len(elements)) for g in elements]
 
@@ -172,7 +195,7 @@ def _merged(listed: list[Term], seed: int) -> list[Term]:
     images: list[Image] = []
     for term in listed:
         image = term.gram(x)
-        same = [k for k, other in enumerate(images) if (image - other).norm() <= _SAME * other.norm()]
+        same = [k for k, other in enumerate(images) if (image - other).norm() <= SAME * other.norm()]
         if same:
             kept[same[0]] = kept[same[0]]._replace(weight=kept[same[0]].weight + term.weight)
         else:
@@ -181,7 +204,7 @@ def _merged(listed: list[Term], seed: int) -> list[Term]:
     return kept
 
 
-def probe(physics: Operator, seed: int, n: int = 1, dtype: torch.dtype = torch.float64) -> Image:
-    """Draw n images of independent standard normal values, on the operator's device."""
-    shape = (n, *(int(side) for side in physics.img_size))
-    return normal(shape, item_generator(seed, "probe", STREAM), physics.mask.device).to(dtype)
+def probe(physics: Operator, seed: int) -> Image:
+    """Draw one image of independent standard normal values, float64, on the operator's device."""
+    shape = (1, *(int(side) for side in physics.img_size))
+    return normal(shape, item_generator(seed, "probe", STREAM), physics.mask.device).double()

@@ -49,6 +49,10 @@ class MeanGram(ABC):
         support = self.support.to(x)
         return support * self._apply(support * x)
 
+    def product(self, v: Float[Tensor, "b n"]) -> Float[Tensor, "b n"]:
+        """Return P H P v for images as vectors, (B, C H W)."""
+        return self.apply(v.view(-1, *self.shape)).flatten(1)
+
     @abstractmethod
     def _apply(self, x: Image) -> Image:
         """Return H x."""

@@ -12,14 +12,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.fft import irfft2, rfft2
 
-from es_medical.diagnostics.actions import dihedral_elements
-from es_medical.groups import D4, Flips
+from es_medical.diagnostics.actions import MOVES, dihedral
 
 Pixels = Float[Tensor, "c h w"] | Bool[Tensor, "c h w"]
 """Indicator of values of an image."""
-
-ACTIONS = ("none", "flips", "rotations_90", "d4", "shifts")
-"""Sets of transformations that permute pixels, which this module knows."""
 
 
 def conditional_gram(mask: Pixels, seen: Pixels) -> Float[Tensor, "c h w"]:
@@ -53,35 +49,6 @@ def conditional_gram(mask: Pixels, seen: Pixels) -> Float[Tensor, "c h w"]:
     return torch.where(gram > 0.5 / possible.sum(), gram, 0.0)  # multiples of 1 / number of shifts: the rest is rounding
 
 
-def conditional_gram_rank(mask: Pixels, seen: Pixels) -> float:
-    """Return the rank of Q_{A_1} under shifts in parts of n, for a split that shows `seen` (see `conditional_gram`)."""
-    return float((conditional_gram(mask, seen) > 0).double().mean())
-
-
-def window_rank(mask: Pixels, seen: Pixels, window: tuple[int, int]) -> float:
-    """Rank of Q_{A_1} for a network that sees a window only, in parts of the window, mean over all places of the window.
-
-    A split of a whole image that is not periodic gives its shift away, and no network learns that many cases by heart. A
-    network of limited receptive field knows what A_1 shows in a window, which many shifts share.
-
-    Args:
-        mask: m, (C, H, W).
-        seen: what A_1 shows, (C, H, W).
-        window: (rows, columns) of the window.
-    """
-    channels, height, width = mask.shape
-    rows, columns = window
-    ranks = []
-    for top in range(0, height, rows):
-        for left in range(0, width, columns):
-            place = torch.zeros(channels, height, width, dtype=torch.bool)
-            place[:, top : top + rows, left : left + columns] = True
-            shown = seen.bool() & place
-            gram = conditional_gram(mask, shown) if bool(shown.any()) else torch.ones_like(place)
-            ranks.append(((gram > 0) & place).sum() / place.sum())
-    return float(torch.stack(ranks).mean())
-
-
 def joint_rank(mask: Pixels, action: str) -> float:
     """Bound the mean rank of Q_{A_1} over all splits, in parts of n: the values that are ever measured along with a seen one.
 
@@ -101,8 +68,8 @@ def joint_rank(mask: Pixels, action: str) -> float:
     >>> joint_rank(even, "shifts"), joint_rank(torch.tensor([[[1.0, 1, 0, 1, 0, 0, 0, 0]]]), "shifts")
     (0.5, 0.875)
     """
-    if action not in ACTIONS:
-        raise ValueError(f"pairs of pixels are counted under {', '.join(ACTIONS)}; got {action!r}")
+    if action not in MOVES:
+        raise ValueError(f"pairs of pixels are counted under {', '.join(MOVES)}; got {action!r}")
     return _joint_rank_of_shifts(mask.double()) if action == "shifts" else _joint_rank_of_set(mask, action)
 
 
@@ -121,7 +88,7 @@ def rarest_pair(mask: Pixels) -> float:
 
 
 def _joint_rank_of_shifts(mask: Tensor) -> float:
-    """Count the pairs (channel, difference) at which two measured values stand, for each channel of the seen one."""
+    """Count the pairs (channel, difference) at which two values are measured, for each channel of the seen one."""
     shares = [(_correlate(one, mask) > 0.5).double().mean() for one in mask]
     measured = mask.flatten(1).sum(1)
     return float((torch.stack(shares) * measured).sum() / measured.sum())
@@ -129,8 +96,7 @@ def _joint_rank_of_shifts(mask: Tensor) -> float:
 
 def _joint_rank_of_set(mask: Pixels, action: str) -> float:
     """For each value the set of g that measure it, as bits of a number; two values are seen together when they share a bit."""
-    g = dihedral_elements(action)
-    group = Flips() if action in ("none", "flips") else D4()
+    group, g = dihedral(action)
     moved = group.inverse(mask.double().expand(len(g), *mask.shape).contiguous(), g)  # T_g^-1 m
     pattern = (moved.flatten(1) > 0.5).long().mul(2 ** torch.arange(len(g))[:, None]).sum(0)  # (n,)
     kinds, counts = pattern.unique(return_counts=True)

@@ -3,26 +3,18 @@
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
-from es_medical.groups import D4, Flips, Rotations
+from es_medical.diagnostics.actions import DIHEDRAL, MOVES, N_TURNS, SETS, dihedral
+from es_medical.groups import Rotations
 from es_medical.physics.base import Operator
-from es_medical.types import Elements
-
-ELEMENTS: dict[str, tuple[int, ...]] = {
-    "none": (0,),
-    "flips": (0, 2, 4, 6),
-    "rotations_90": (0, 3, 5, 6),
-    "d4": tuple(range(8)),
-}
-"""The sets of transformations that move a map, as elements of `D4` (t + 2a + 4b: transpose, flip rows, flip columns)."""
 
 SAME_ANGLE = 1e-6  # degrees
-N_SUB = 4
+TURNS = (*DIHEDRAL, "fine_rotations")
+"""Sets that turn the views of a scanner."""
 
 Map = Float[Tensor, "c h w"]
 """Share of the transformed operators that measure an entry, 0 to 1; c is 1 where all channels share a mask."""
@@ -66,15 +58,13 @@ def coverage(physics: Operator, action: str) -> Coverage:
     (0.125, 0.365)
     """
     plane = plane_of(physics)
-    if plane is None or action not in (*ELEMENTS, "shifts"):
+    if plane is None or action not in MOVES:
         raise ValueError(f"no map of what {type(physics).__name__} samples under {action!r}: known are {_known()}")
     height, width = physics.image_size
+    if action in DIHEDRAL:
+        dihedral(action)[0].check((height, width))
     mask = physics.mask[0].float().cpu().flatten(0, -3).expand(-1, height, width)
-    if action == "shifts":
-        moved = mask if plane == "k-space" else mask.mean((1, 2), keepdim=True).expand_as(mask)
-    else:
-        moved = _mean_moved(mask, torch.tensor(ELEMENTS[action]), about_zero=plane == "k-space")
-    return Coverage(action, moved.clone(), plane)
+    return Coverage(action, mean_moved(mask, action, plane).clone(), plane)
 
 
 def plane_of(physics: Operator) -> str | None:
@@ -85,20 +75,27 @@ def plane_of(physics: Operator) -> str | None:
 
 
 def _known() -> str:
-    return f"k-space and missing pixels, and the sets {', '.join((*ELEMENTS, 'shifts'))}"
+    return f"k-space and missing pixels, and the sets {', '.join(MOVES)}"
 
 
-def _mean_moved(mask: Map, g: Elements, about_zero: bool) -> Map:
-    """Mean of a map moved by each g: about the centre of the pixel grid, or about zero frequency, index n // 2.
+def mean_moved(sampled: Map, action: str, plane: str) -> Map:
+    """Return the mean over T_g of what A T_g sample: A's pattern moved by T_g^-1, about the origin of the plane.
 
-    For an even side the two differ: there frequency -n/2 (index 0) is its own opposite, so it is written at both ends of a
-    grid of n + 1, whose centre is zero frequency.
+    A flip of an image reverses the frequencies, k to -k, up to phases that cancel in A^T A, and leaves zero frequency, index
+    n // 2, where it is; a flip of pixels is about the centre of their grid. For an even side the two differ: there frequency
+    -n/2 (index 0) is its own opposite, so it is written at both ends of a grid of n + 1, whose centre is zero frequency.
+
+    Args:
+        sampled: A's pattern (C, H, W).
+        action: one of `MOVES`.
+        plane: "k-space" or "pixels".
     """
-    height, width = mask.shape[-2:]
-    odd = [0, 1 - width % 2, 0, 1 - height % 2] if about_zero else [0, 0, 0, 0]
-    whole = pad(mask[None], odd, mode="circular").expand(len(g), -1, -1, -1)
-    group = D4() if bool((g & 1).any()) else Flips()
-    group.check((height, width))
+    if action == "shifts":
+        return sampled if plane == "k-space" else sampled.mean((1, 2), keepdim=True).expand_as(sampled)
+    height, width = sampled.shape[-2:]
+    odd = [0, 1 - width % 2, 0, 1 - height % 2] if plane == "k-space" else [0, 0, 0, 0]
+    group, g = dihedral(action)
+    whole = pad(sampled[None], odd, mode="circular").expand(len(g), -1, -1, -1)
     return group.inverse(whole, g).mean(0)[:, :height, :width]
 
 
@@ -116,19 +113,15 @@ def view_angles(physics: Operator, action: str) -> NDArray[np.floating]:
         ValueError: the operator has no views, or the set does not turn views.
     """
     geometry = getattr(physics, "geometry", None)
-    if geometry is None or action not in (*ELEMENTS, "fine_rotations"):
-        raise ValueError(f"{type(physics).__name__} has no view angles under {action!r}: known are {_known_turns()} of CT")
+    if geometry is None or action not in TURNS:
+        raise ValueError(f"{type(physics).__name__} has no view angles under {action!r}: known are {', '.join(TURNS)} of CT")
     seen = physics.mask[0].amax(-1).flatten().bool().cpu().numpy()
     own = np.asarray(geometry.angles)[np.broadcast_to(seen, len(geometry.angles))]
-    fine = Rotations(N_SUB).angles(geometry.spacing) if action == "fine_rotations" else [0.0]
+    fine = Rotations(N_TURNS).angles(geometry.spacing) if action == "fine_rotations" else [0.0]
     every = np.concatenate([own - angle for angle in fine])
-    elements = ELEMENTS["d4" if action == "fine_rotations" else action]
-    moved = np.concatenate([_moved_angles(every, g) for g in elements])
+    base = SETS["d4" if action == "fine_rotations" else action]
+    moved = np.concatenate([_moved_angles(every, g) for g in base.elements])
     return _distinct(moved, geometry.full_arc)
-
-
-def _known_turns() -> str:
-    return ", ".join((*ELEMENTS, "fine_rotations"))
 
 
 def _moved_angles(angles: NDArray[np.floating], g: int) -> NDArray[np.floating]:

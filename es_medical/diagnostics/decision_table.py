@@ -1,11 +1,8 @@
 """The paper's decision table for the transformations, computed from operators: which transformations show what A misses."""
 
-from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import torch
-from torch import Tensor
 
 from es_medical.diagnostics.actions import Term
 from es_medical.diagnostics.blur import IsotropicBlur
@@ -29,7 +26,10 @@ if TYPE_CHECKING:
 TOLERANCE = 0.01
 """Gain in rank, as a share of n, from which transformations get a tick."""
 
-TRANSFORMATIONS = ("Translation", "Rotation", "Permutation", "Amplitude")
+ACTIONS = {"Translation": "shifts", "Rotation": "rotations_90", "Permutation": "permutations", "Amplitude": "amplitude"}
+"""What a transformation is for a pixel grid: all cyclic shifts, and turns by 90 degrees, which move pixels to pixels."""
+TRANSFORMATIONS = tuple(ACTIONS)
+
 PAPER: dict[str, tuple[bool, ...]] = {
     "Isotropic blur": (False, False, True, False),
     "Image inpainting": (True, True, True, False),
@@ -38,9 +38,6 @@ PAPER: dict[str, tuple[bool, ...]] = {
     "Compressive sensing": (True, True, True, False),
 }
 """Ticks of the paper's table "Decision table for the transformations", shown beside ours and used for nothing else."""
-
-ACTIONS = {"Translation": "shifts", "Rotation": "rotations_90", "Permutation": "permutations", "Amplitude": "amplitude"}
-"""What a transformation is for a pixel grid: all cyclic shifts, and turns by 90 degrees, which move pixels to pixels."""
 
 VIEWS, REACH, BIN = 5, 2, 0.25
 
@@ -99,9 +96,10 @@ def decision_table(size: int = 16, seed: int = 0) -> DecisionTable:
     Raises:
         ImportError: astra-toolbox is not installed.
     """
-    cells = [_cell(name, physics, column) for name, physics in _on_grid(size, seed).items() for column in TRANSFORMATIONS]
-    by_row = {name: [cell for cell in (*cells, *_scanner_cells(size)) if cell.operator == name] for name in PAPER}
-    return DecisionTable(tuple(cell for row in by_row.values() for cell in row), _remarks(size))
+    physics, support = scanner(size)
+    rows = {name: _row(name, one) for name, one in _on_grid(size, seed).items()}
+    rows["Sparse-view CT"] = _row("Sparse-view CT", physics, support, translations(physics, support, REACH))
+    return DecisionTable(tuple(cell for name in PAPER for cell in rows[name]), _remarks(size))
 
 
 def translations(physics: Operator, support: Mask, reach: int) -> Spectrum:
@@ -152,22 +150,13 @@ def _on_grid(size: int, seed: int) -> dict[str, Operator]:
     }
 
 
-def _scanner_cells(size: int) -> list[Cell]:
-    physics, support = scanner(size)
-    moved = {"Translation": partial(translations, physics, support, REACH)}
-    return [_cell("Sparse-view CT", physics, column, support, moved.get(column)) for column in TRANSFORMATIONS]
-
-
-def _cell(
-    name: str, physics: Operator, column: str, support: Tensor | None = None, transformed: Callable[[], Spectrum] | None = None
-) -> Cell:
+def _row(name: str, physics: Operator, support: Mask | None = None, translated: Spectrum | None = None) -> list[Cell]:
+    """Compute a row of the table; `translated` in place of all cyclic shifts."""
     alone = spectrum(physics, "none", support)
-    found = spectrum(physics, ACTIONS[column], support) if transformed is None else transformed()
-    return Cell(name, column, alone.rank() / alone.n, (found.rank() - alone.rank()) / alone.n, _paper(name, column))
-
-
-def _paper(name: str, column: str) -> bool:
-    return PAPER[name][TRANSFORMATIONS.index(column)]
+    found = {"Translation": translated} if translated else {}
+    found |= {column: spectrum(physics, action, support) for column, action in ACTIONS.items() if column not in found}
+    share = alone.rank() / alone.n
+    return [Cell(name, column, share, _gain(alone, found[column]), PAPER[name][i]) for i, column in enumerate(ACTIONS)]
 
 
 def _remarks(size: int) -> tuple[str, ...]:

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from es_medical.diagnostics import conditional_gram
-from es_medical.diagnostics.actions import ACTIONS, probe
+from es_medical.diagnostics.actions import ACTIONS, MOVES, SAME, SETS, probe
 from es_medical.diagnostics.base import ExactGram, MeanGram
-from es_medical.diagnostics.mean_gram import mean_gram
+from es_medical.diagnostics.conditional_gram import joint_rank
+from es_medical.diagnostics.mean_gram import mean_gram, pixel_weights
 from es_medical.diagnostics.null_space import lost_share, range_is_invariant
 from es_medical.diagnostics.spectrum import Spectrum, estimated, spectrum_of
 from es_medical.physics.base import Operator
@@ -26,8 +26,6 @@ LITTLE = 0.01
 
 QUICK_SIZE, QUICK_STEPS = 1000, 80
 """Unknowns up to which a quick look takes all eigenvalues, and steps of its Lanczos recurrence, of one random vector, above."""
-
-SAME = 3e-3  # relative distance of two Gram matrices that are the same but for rounding: that of angles makes 8e-4 of CT
 
 
 class Finding(NamedTuple):
@@ -54,6 +52,11 @@ class Finding(NamedTuple):
     lost: float | None
     invariant: bool | None
     joint: float | None = None
+
+    @property
+    def label(self) -> str:
+        """Name of the set in a sentence."""
+        return SETS[self.action].label
 
     @property
     def share(self) -> float:
@@ -143,7 +146,7 @@ def diagnose(
         images: typical images (B, C, H, W), for the energy that is lost.
         support: pixels (H, W) that can differ from zero; None for all, see `support_of`.
         seed: of random vectors, where the spectrum is estimated.
-        quick: spend seconds: estimates have a larger error (which is told), and the range of A^T is not followed.
+        quick: spend seconds: estimates have a larger error (it is reported), and the range of A^T is not followed.
 
     Raises:
         ValueError: an unknown set of transformations. One that does not act on the operator is in `refused` instead.
@@ -208,11 +211,10 @@ class _Look(NamedTuple):
 
 
 def _joint(physics: Operator, action: str) -> float | None:
-    if not isinstance(physics, Pixels) or action not in conditional_gram.ACTIONS:
+    if not isinstance(physics, Pixels) or action not in MOVES:
         return None
-    ones = torch.ones(1, *physics.img_size, device=physics.mask.device)
-    seen = (physics.A_adjoint_A(ones)[0] > 0).cpu()
-    return conditional_gram.joint_rank(seen, action) if bool(seen.any()) else None
+    seen = pixel_weights(physics).cpu() > 0
+    return joint_rank(seen, action) if bool(seen.any()) else None
 
 
 def support_of(physics: Operator) -> Tensor | None:

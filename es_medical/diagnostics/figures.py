@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from es_medical.diagnostics.actions import MOVES, SETS
 from es_medical.diagnostics.base import RANK_THRESHOLD
-from es_medical.diagnostics.coverage import ELEMENTS, Coverage, coverage, plane_of, view_angles
+from es_medical.diagnostics.coverage import TURNS, Coverage, coverage, plane_of, view_angles
 from es_medical.diagnostics.diagnosis import Diagnosis, Finding
-from es_medical.diagnostics.verdict import LABELS, SHORT, percent
+from es_medical.diagnostics.verdict import percent
 from es_medical.physics.base import Operator
 
 if TYPE_CHECKING:
@@ -20,16 +21,6 @@ DPI = 110
 FLOOR = 1e-5  # of the largest eigenvalue, where the plot ends
 HOLE = 0.4  # inner radius of the picture of views
 LEGEND = 34  # characters of a line
-COLOURS = {
-    "none": "black",
-    "flips": "tab:blue",
-    "rotations_90": "tab:green",
-    "d4": "tab:orange",
-    "shifts": "tab:purple",
-    "fine_rotations": "tab:red",
-    "permutations": "tab:brown",
-    "amplitude": "tab:gray",
-}
 
 
 def png(figure: "Figure") -> bytes:
@@ -48,10 +39,10 @@ def coverage_figure(physics: Operator, diagnosis: Diagnosis) -> "Figure | None":
     Shown are the transformations that cover most; None for an operator that samples neither (a dense matrix).
     """
     if getattr(physics, "geometry", None) is not None:
-        return _views_figure(physics, _shown(diagnosis, (*ELEMENTS, "fine_rotations")))
+        return _views_figure(physics, _shown(diagnosis, TURNS))
     if plane_of(physics) is None:
         return None
-    return _plane_figure(coverage(physics, "none"), coverage(physics, _shown(diagnosis, (*ELEMENTS, "shifts"))))
+    return _plane_figure(coverage(physics, "none"), coverage(physics, _shown(diagnosis, MOVES)))
 
 
 def _shown(diagnosis: Diagnosis, drawable: tuple[str, ...]) -> str:
@@ -84,7 +75,7 @@ def _plane_figure(alone: Coverage, moved: Coverage) -> "Figure":
 
 
 def _title(action: str) -> str:
-    return LABELS[action] if action == "none" else f"with {LABELS[action]}"
+    return SETS[action].label if action == "none" else f"with {SETS[action].label}"
 
 
 def _entries(one: Coverage) -> str:
@@ -99,7 +90,7 @@ def _views_figure(physics: Operator, action: str) -> "Figure":
         x, y = np.cos(np.deg2rad(angles)), np.sin(np.deg2rad(angles))
         sides = (1, -1) if physics.geometry.full_arc < 360 else (1,)
         for side in sides:
-            axes.plot([side * HOLE * x, side * x], [side * HOLE * y, side * y], color=COLOURS[name], linewidth=0.7)
+            axes.plot([side * HOLE * x, side * x], [side * HOLE * y, side * y], color=SETS[name].colour, linewidth=0.7)
         axes.set_title(f"{_title(name)}\n{len(angles)} angles", fontsize=10)
         axes.set_aspect("equal")
         axes.axis("off")
@@ -113,10 +104,10 @@ def spectrum_figure(diagnosis: Diagnosis) -> "Figure":
     for together in _alike(diagnosis.findings):
         first = together[0]
         x, y = _curve(first)
-        names = ", ".join(SHORT[one.action] for one in together)
+        names = ", ".join(SETS[one.action].short for one in together)
         label = fill(f"{names}: {percent(first.share)}", LEGEND)
         width = 2.4 if first.action == "none" else 1.4
-        axes.step(x, y, where="pre", color=COLOURS[first.action], linewidth=width, label=label)
+        axes.step(x, y, where="pre", color=SETS[first.action].colour, linewidth=width, label=label)
     axes.axhline(RANK_THRESHOLD, color="tab:gray", linestyle=":", linewidth=1)
     axes.annotate("below: zero", (0.01, RANK_THRESHOLD), xycoords=("axes fraction", "data"), va="top", fontsize=8)
     _decorate(axes)

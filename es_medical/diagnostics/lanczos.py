@@ -18,7 +18,7 @@ CONVERGED = 0.1
 NEGLIGIBLE = 1e-10
 """Weight below which a node is a copy that rounding made of one that has converged."""
 ROUNDING = 1e-6
-"""Distance, as a share of the largest node, up to which nodes are one: what single precision tells apart."""
+"""Distance, as a share of the largest node, up to which nodes count as one: single precision does not separate them."""
 STEP_WIDTH = 1e-6
 """Width of a step of the cumulative weight, as a share of the root of the largest node."""
 
@@ -109,7 +109,7 @@ def _below(
 def _distinct(
     nodes: NDArray[np.float64], weights: NDArray[np.float64], residuals: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Join nodes that only rounding tells apart, as in a null space: their mean, sum of weights and weighted residual."""
+    """Join nodes that differ by rounding alone, as in a null space: their mean, sum of weights and weighted residual."""
     nodes = nodes.clip(0)
     first = np.flatnonzero(np.diff(nodes, prepend=-np.inf) > ROUNDING * max(nodes[-1], 1e-300))
     total = np.add.reduceat(weights, first)

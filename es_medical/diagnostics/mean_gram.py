@@ -3,19 +3,19 @@
 import torch
 from torch import Tensor
 
-from es_medical.diagnostics.actions import Term, check_action, dihedral_elements, is_dihedral, probe, terms
+from es_medical.diagnostics.actions import MOVES, Term, check_action, probe, terms
 from es_medical.diagnostics.base import MeanGram, Support
+from es_medical.diagnostics.coverage import mean_moved
 from es_medical.diagnostics.exact import (
     Circulant,
     Exchangeable,
     KSpaceDiagonal,
     PixelDiagonal,
     coil_shift_weights,
-    moved_mask,
+    diagonal_sums,
+    frequency_blocks,
 )
-from es_medical.diagnostics.rows import diagonal_sums, frequency_blocks
 from es_medical.groups import Shifts
-from es_medical.groups.dihedral import D4, Flips
 from es_medical.physics import MRI, MultiCoilMRI, Operator
 from es_medical.physics.pixels import Pixels
 from es_medical.types import Image
@@ -82,19 +82,16 @@ def mean_gram(physics: Operator, action: str, support: Tensor | None = None) -> 
 
 def _diagonal(physics: Operator, action: str, support: Support | None) -> MeanGram | None:
     """The closed forms of MRI and of operators that measure pixels; None for others."""
-    if action != "shifts" and not is_dihedral(action):
-        return None
-    if isinstance(physics, Pixels):
-        weights = physics.A_adjoint_A(torch.ones(1, *physics.img_size, dtype=torch.float64, device=physics.mask.device))
-        if action == "shifts":
-            return PixelDiagonal(weights[0].mean((-2, -1), keepdim=True).expand_as(weights[0]), support)
-        elements = dihedral_elements(action)
-        group = Flips() if action in {"none", "flips"} else D4()
-        return PixelDiagonal(group.apply(weights.expand(len(elements), -1, -1, -1), elements).mean(0), support)
-    if isinstance(physics, MRI):
-        mask = physics.mask[0, 0].double().expand(physics.image_size)
-        return KSpaceDiagonal(mask if action == "shifts" else moved_mask(mask, dihedral_elements(action)))
+    if action in MOVES and isinstance(physics, Pixels):
+        return PixelDiagonal(mean_moved(pixel_weights(physics), action, "pixels"), support)
+    if action in MOVES and isinstance(physics, MRI):
+        return KSpaceDiagonal(mean_moved(physics.mask[0].double().expand(1, *physics.image_size), action, "k-space")[0])
     return None
+
+
+def pixel_weights(physics: Pixels) -> Tensor:
+    """Return the diagonal (C, H, W) of A^T A: 1 where a value of the image is measured, else 0."""
+    return physics.A_adjoint_A(torch.ones(1, *physics.img_size, dtype=torch.float64, device=physics.mask.device))[0]
 
 
 def _shifted(physics: Operator) -> MeanGram:
@@ -135,8 +132,7 @@ def _block_diagonals(physics: Operator, keep: Support) -> Tensor:
     if isinstance(physics, MRI):
         return keep.sum() * physics.mask.double().expand(1, 1, *physics.image_size).mean() * torch.eye(2).to(keep)
     if isinstance(physics, Pixels):
-        weights = physics.A_adjoint_A(torch.ones(1, *physics.img_size, dtype=torch.float64, device=keep.device))
-        return torch.diag((keep * weights[0]).sum((-2, -1)))
+        return torch.diag((keep * pixel_weights(physics)).sum((-2, -1)))
     return diagonal_sums(physics, keep)
 
 

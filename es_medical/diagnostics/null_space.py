@@ -15,7 +15,7 @@ from es_medical.types import Image, PerItem
 INVARIANT = 1e-3
 """Share of energy outside of the range of A^T up to which the range counts as unchanged."""
 RANGE_STEPS = 60
-"""Steps of Lanczos' recurrence that tell how far the range moves."""
+"""Steps of Lanczos' recurrence from which the change of the range is estimated."""
 
 
 def lost_energy(physics: Operator, action: str, images: Image, support: Tensor | None = None) -> PerItem:
@@ -67,7 +67,7 @@ def _estimated_share(gram: MeanGram, x: Image, steps: int) -> PerItem:
     start = (start if gram.support is None else start * gram.support.float()).flatten(1)
     empty = start.norm(dim=1) == 0
     start = torch.where(empty[:, None], start[-1], start)
-    measures = lanczos(lambda v: gram.apply(v.view(-1, *gram.shape)).flatten(1), start, min(steps, gram.n)).measures()
+    measures = lanczos(gram.product, start, min(steps, gram.n)).measures()
     level = RANK_THRESHOLD * float(measures.nodes.max())
     result = torch.from_numpy(measures.below(np.array([level]))[:, 0]).to(x.device)
     return torch.where(empty, 0, result)[:-1]
@@ -76,7 +76,7 @@ def _estimated_share(gram: MeanGram, x: Image, steps: int) -> PerItem:
 def range_change(physics: Operator, action: str, seed: int = 0) -> float:
     """Return how far the transformations move the range of A^T: 0 when each T_g^T maps it into itself.
 
-    Images of the range of (A T_g)^T are made from noise; told is the largest share of their energy, over g, that A does not
+    Images of the range of (A T_g)^T are made from noise; returned is the largest share of their energy, over g, that A does not
     see, beyond that share of images of the range of A^T itself. Where T_g^T A^T A T_g = A^T A it is 0.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The spectrum of a mean Gram matrix: how many directions of image space the measurements of A T_g tell apart."""
+"""The spectrum of a mean Gram matrix: how many directions of image space the measurements of A T_g distinguish."""
 
 import math
 from typing import NamedTuple
@@ -12,16 +12,15 @@ from es_medical.diagnostics.lanczos import Measures, lanczos
 from es_medical.diagnostics.mean_gram import mean_gram
 from es_medical.physics import Operator
 from es_medical.randomness import item_generator
-from es_medical.types import Image
 
 DENSE = 2500
 """Number of pixels up to which all eigenvalues are computed."""
 STEPS = 100
 """Steps of Lanczos' recurrence."""
 BINS = 200
-"""Values for each factor of ten by which a spectrum from Lanczos' recurrence is told."""
+"""Values for each factor of ten by which a spectrum from Lanczos' recurrence is resolved."""
 DECADES = 8
-"""Factors of ten below the largest eigenvalue that are told apart."""
+"""Factors of ten below the largest eigenvalue that are resolved."""
 PROBED = 200_000
 """Image values of all random vectors together: four for CT at 256 x 256. The more pixels, the less a probe varies."""
 COLUMNS = 256
@@ -34,7 +33,7 @@ class Spectrum(NamedTuple):
     eigenvalues: Tensor
     """(k,) float64, in the units of A^T A."""
     counts: Tensor
-    """(k,) float64: how many eigenvalues each stands for; their sum is n."""
+    """(k,) float64: how many eigenvalues have this value; their sum is n."""
     n: int
     """Number of image values."""
     method: str
@@ -51,10 +50,6 @@ class Spectrum(NamedTuple):
         """exp(entropy) of the eigenvalues divided by their sum (Roy and Vetterli 2007): n when all are equal."""
         p = self.eigenvalues / (self.counts * self.eigenvalues).sum().clamp(min=1e-300)
         return float((-(self.counts * torch.xlogy(p, p)).sum()).exp())
-
-    def cumulative(self) -> tuple[Tensor, Tensor]:
-        """Return the eigenvalues over the largest (k,) and the number of eigenvalues down to each (k,), for a plot."""
-        return self.eigenvalues / self.eigenvalues.max().clamp(min=1e-300), self.counts.cumsum(0)
 
 
 def spectrum(physics: Operator, action: str, support: Tensor | None = None, seed: int = 0) -> Spectrum:
@@ -85,7 +80,7 @@ def estimated(gram: MeanGram, seed: int = 0, n_probes: int | None = None, steps:
     changes by over the last quarter of the steps.
     """
     probes = _probes(gram, seed, max(2, math.ceil(PROBED / gram.n)) if n_probes is None else n_probes)
-    found = lanczos(lambda x: gram.apply(x.view(-1, *gram.shape)).flatten(1), probes, min(steps, gram.n))
+    found = lanczos(gram.product, probes, min(steps, gram.n))
     result = _binned(found.measures(), gram.n)
     rank = result.rank()
     shorter = _binned(found.measures(max(1, 3 * found.alpha.shape[1] // 4)), gram.n).rank()
@@ -94,7 +89,7 @@ def estimated(gram: MeanGram, seed: int = 0, n_probes: int | None = None, steps:
 
 
 def _binned(measures: Measures, n: int) -> Spectrum:
-    """Tell the mean of the measures by `BINS` values a decade below the largest node; each bin counts its eigenvalues."""
+    """Describe the mean of the measures by `BINS` values a decade below the largest node; each bin counts its eigenvalues."""
     largest = float(measures.nodes.max())
     if largest <= 0:
         return Spectrum(torch.zeros(1, dtype=torch.float64), torch.full((1,), float(n), dtype=torch.float64), n, "Lanczos", 0.0)
@@ -104,9 +99,9 @@ def _binned(measures: Measures, n: int) -> Spectrum:
     counts = n * np.append(-np.diff(below), below[-1])
     values = np.append(largest * 10.0 ** (-(np.arange(DECADES * BINS) + 0.5) / BINS), 0.0)
     values[0] = largest
-    told = counts > 0
-    told[0] = True
-    return Spectrum(torch.from_numpy(values[told]), torch.from_numpy(counts[told]), n, "Lanczos", 0.0)
+    kept = counts > 0
+    kept[0] = True
+    return Spectrum(torch.from_numpy(values[kept]), torch.from_numpy(counts[kept]), n, "Lanczos", 0.0)
 
 
 def _probes(gram: MeanGram, seed: int, n_probes: int) -> Tensor:
@@ -125,9 +120,8 @@ def dense_matrix(gram: MeanGram) -> Tensor:
     chosen = keep.expand(channels, -1, -1).flatten().nonzero()[:, 0]
     columns = []
     for some in chosen.split(COLUMNS):
-        units: Image = torch.zeros(len(some), channels * height * width, dtype=torch.float64, device=keep.device)
-        images = gram.apply(units.scatter_(1, some[:, None], 1.0).view(-1, *gram.shape))
-        columns.append(images.flatten(1)[:, chosen])
+        units = torch.zeros(len(some), channels * height * width, dtype=torch.float64, device=keep.device)
+        columns.append(gram.product(units.scatter_(1, some[:, None], 1.0))[:, chosen])
     matrix = torch.cat(columns)
     return (matrix + matrix.mT) / 2
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 
 from es_medical.diagnostics.diagnosis import Finding, diagnose
-from es_medical.diagnostics.verdict import LABELS, percent
+from es_medical.diagnostics.verdict import percent
 from es_medical.physics.base import Operator
 from es_medical.splits import Split
 from es_medical.types import Mask
@@ -66,7 +66,7 @@ def split_words(found: Sequence[SplitFinding]) -> str:
     if not found:
         return ""
     lines = [
-        f"- ratio {one.ratio:g}: {percent(one.alone.share)} of n, {percent(one.moved.share)} under {LABELS[one.moved.action]}"
+        f"- ratio {one.ratio:g}: {percent(one.alone.share)} of n, {percent(one.moved.share)} under {one.moved.label}"
         for one in found
     ]
     return "\n".join(["What one split shows a network at a time, by the share of the measurements that it keeps:", *lines])

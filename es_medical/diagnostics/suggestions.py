@@ -7,11 +7,13 @@ import torch
 from jaxtyping import Bool, Shaped
 from torch import Tensor
 
+from es_medical.diagnostics.actions import SETS
 from es_medical.diagnostics.conditional_gram import joint_rank, rarest_pair
 from es_medical.diagnostics.coverage import coverage, plane_of
 from es_medical.diagnostics.diagnosis import LITTLE, Diagnosis
+from es_medical.diagnostics.mean_gram import pixel_weights
 from es_medical.diagnostics.other_views import other_views
-from es_medical.diagnostics.verdict import FULL, LABELS, percent
+from es_medical.diagnostics.verdict import FULL, percent
 from es_medical.physics import MRI, Operator
 from es_medical.physics.line_masks import center_lines
 from es_medical.physics.pixels import Pixels
@@ -39,12 +41,12 @@ class Suggestion(NamedTuple):
 def suggest(physics: Operator, diagnosis: Diagnosis, seed: int = 0) -> list[Suggestion]:
     """Suggest the best group of a diagnosis, then changes of the acquisition that bring 1 % of n or more; the smallest first.
 
-    Measurements are never added but for one view of a CT scanner: lines, pixels and columns are put elsewhere.
+    Only a CT scanner may get one more view; lines, pixels and columns are moved, never added.
 
     Args:
         physics: the operator A.
         diagnosis: what each group adds to it.
-        seed: of masks that are drawn anew.
+        seed: of new masks.
     """
     if diagnosis.alone.usable >= FULL:
         return []
@@ -63,7 +65,7 @@ def _best_group(diagnosis: Diagnosis) -> list[Suggestion]:
     if best is None:
         return []
     text = (
-        f"Use {LABELS[best.action]}: {percent(best.usable)} of n is within reach, against {percent(alone.usable)} of the "
+        f"Use {best.label}: {percent(best.usable)} of n is within reach, against {percent(alone.usable)} of the "
         "operator alone; no smaller set of transformations shows as much as evenly."
     )
     return [Suggestion("group", text, alone.usable, best.usable)]
@@ -113,7 +115,7 @@ def _coverage_of(physics: Operator, action: str) -> Callable[[Tensor], float]:
 
 
 def _kspace_words(change: str, action: str, before: float, after: float) -> str:
-    return f"{change}: with {LABELS[action]} {percent(after)} of k-space is covered in place of {percent(before)}."
+    return f"{change}: with {SETS[action].label} {percent(after)} of k-space is covered in place of {percent(before)}."
 
 
 def mirror_images(lines: Lines) -> int:
@@ -166,7 +168,7 @@ def _center(lines: Lines) -> Lines:
 
 def _other_pixels(physics: Pixels, seed: int) -> list[Suggestion]:
     """Missing pixels under shifts: of pairs that are never measured together no split asks for one given the other."""
-    values = physics.A_adjoint(physics.A(torch.ones(1, *physics.img_size, device=physics.mask.device)))[0].cpu() > 0
+    values = pixel_weights(physics).cpu() > 0
     if not bool(values.any()):
         return []
     before = joint_rank(values, "shifts")

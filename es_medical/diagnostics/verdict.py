@@ -2,24 +2,8 @@
 
 from collections.abc import Sequence
 
-from es_medical.diagnostics.actions import N_ANGLES
+from es_medical.diagnostics.actions import N_ANGLES, SETS
 from es_medical.diagnostics.diagnosis import LITTLE, Diagnosis, Finding
-
-LABELS = {
-    "none": "the operator alone",
-    "flips": "flips",
-    "rotations_90": "rotations by 90 degrees",
-    "d4": "D4 (rotations by 90 degrees and flips)",
-    "shifts": "cyclic shifts",
-    "fine_rotations": "fine rotations",
-    "permutations": "permutations of the pixels",
-    "amplitude": "changes of amplitude",
-}
-"""Sets of transformations as words name them."""
-
-SHORT = LABELS | {"d4": "D4", "rotations_90": "90-degree rotations", "permutations": "pixel permutations"}
-SHORT |= {"none": "operator alone", "amplitude": "amplitude changes"}
-"""The same for tables."""
 
 FULL = 0.999  # share of n that counts as full rank
 
@@ -44,7 +28,7 @@ def verdict(
 
 def summary_line(finding: Finding, alone: Finding) -> str:
     """Say in a line what a set of transformations adds, for logs."""
-    label, more = LABELS[finding.action], f"{percent(finding.share)} of n against {percent(alone.share)} without"
+    label, more = finding.label, f"{percent(finding.share)} of n against {percent(alone.share)} without"
     if finding.gain < LITTLE:
         return f"the group in use ({label}) shows this operator nothing new: {more}"
     if finding.usable - alone.usable < LITTLE:
@@ -57,7 +41,7 @@ def table(diagnosis: Diagnosis) -> dict[str, list[str]]:
     """Lay out the findings as columns of text, in percent of n; "-" where a number was not computed."""
     findings, joint = diagnosis.findings, any(one.joint is not None for one in diagnosis.findings)
     columns = {
-        "transformations": [SHORT[one.action] for one in findings],
+        "transformations": [SETS[one.action].short for one in findings],
         "rank, %": [_number(one) for one in findings],
         "gain, %": ["" if one.action == "none" else f"{100 * one.gain:+.1f}" for one in findings],
         "effective rank, %": [f"{100 * one.effective_rank / diagnosis.n:.1f}" for one in findings],
@@ -68,7 +52,7 @@ def table(diagnosis: Diagnosis) -> dict[str, list[str]]:
         columns["seen in pairs, %"] = ["-" if one.joint is None else f"{100 * one.joint:.1f}" for one in findings]
     for action in diagnosis.refused:
         for name, column in columns.items():
-            column.append({"transformations": SHORT[action], "range of A^T": "no action"}.get(name, "-"))
+            column.append({"transformations": SETS[action].short, "range of A^T": "no action"}.get(name, "-"))
     return columns
 
 
@@ -103,9 +87,7 @@ def _added(diagnosis: Diagnosis) -> str:
     found = [one for one in diagnosis.findings[1:] if one.gain >= LITTLE]
     if not found:
         return "None of the transformations looked at adds 1 % of n or more to that."
-    lines = [
-        f"- {LABELS[one.action]}: {percent(one.gain)} more, {_number(one)} % in all{_note(one, diagnosis)}" for one in found
-    ]
+    lines = [f"- {one.label}: {percent(one.gain)} more, {_number(one)} % in all{_note(one, diagnosis)}" for one in found]
     return "\n".join(["What transformations of the image add to that:", *lines])
 
 
@@ -122,16 +104,16 @@ def _blind(diagnosis: Diagnosis) -> str:
     blind, rest = diagnosis.blind, [one for one in diagnosis.findings[1:] if not one.invariant and one.gain < LITTLE]
     text = ""
     if blind:
-        names = ", ".join(LABELS[action] for action in blind)
+        names = ", ".join(SETS[action].label for action in blind)
         text = f"Blind: {names}. They map what the operator sees onto itself, so that A T_g shows nothing that A does not."
     if rest:
-        names = ", ".join(f"{LABELS[one.action]} ({100 * one.gain:+.1f} %)" for one in rest)
+        names = ", ".join(f"{one.label} ({100 * one.gain:+.1f} %)" for one in rest)
         text += f"{' ' if text else ''}Of little use, less than 1 % of n: {names}."
     return text
 
 
 def _refused(diagnosis: Diagnosis) -> str:
-    return "\n".join(f"Not for this operator: {LABELS[action]}. {cause}" for action, cause in diagnosis.refused.items())
+    return "\n".join(f"Not for this operator: {SETS[action].label}. {cause}" for action, cause in diagnosis.refused.items())
 
 
 def _pairs(diagnosis: Diagnosis) -> str:
@@ -139,7 +121,7 @@ def _pairs(diagnosis: Diagnosis) -> str:
     pairs = {one.action: one.joint for one in diagnosis.findings if one.joint is not None and one.share >= FULL}
     if all(joint >= FULL for joint in pairs.values()):
         return ""
-    shares = ", ".join(f"{percent(joint)} under {LABELS[action]}" for action, joint in pairs.items())
+    shares = ", ".join(f"{percent(joint)} under {SETS[action].label}" for action, joint in pairs.items())
     return (
         "Every value is measured by some A T_g, but not along with every other one. Of n are measured along with a value that "
         f"a split shows, at most: {shares}. For the rest nothing asks a network that sees the split: it may put anything there."
@@ -149,7 +131,7 @@ def _pairs(diagnosis: Diagnosis) -> str:
 def _null_space(diagnosis: Diagnosis) -> str:
     """Only necessary conditions can be computed: the words promise no more."""
     finding = diagnosis.best or diagnosis.alone
-    seen = "the operator" if finding is diagnosis.alone else f"the operator under {LABELS[finding.action]}"
+    seen = "the operator" if finding is diagnosis.alone else f"the operator under {finding.label}"
     if finding.share >= FULL and finding.usable >= FULL:
         return (
             f"Nothing is out of reach of {seen}: the mean Gram matrix has full rank. This is necessary for learning without "
@@ -171,7 +153,7 @@ def _energy(diagnosis: Diagnosis, source: str) -> str:
         return ""
     text = f"Of the energy of typical images ({diagnosis.n_images} of {source}) the operator alone misses {percent(alone.lost)}"
     if best is not None and best.lost is not None:
-        text += f", and {percent(best.lost)} with {LABELS[best.action]}"
+        text += f", and {percent(best.lost)} with {best.label}"
     return f"{text}. Energy lies mostly in coarse structure: small shares can still hold the fine details."
 
 
@@ -186,6 +168,6 @@ def _advice(diagnosis: Diagnosis) -> str:
         )
     knob = " (in the CT bundle: --rotations 4)" if best.action == "fine_rotations" else ""
     return (
-        f"Best to train with: {LABELS[best.action]}{knob}. They teach the right thing only if transformed images are as likely "
+        f"Best to train with: {best.label}{knob}. They teach the right thing only if transformed images are as likely "
         "as the images themselves."
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.utils.data import default_collate
 
-from es_medical.diagnostics.actions import is_dihedral, probe
+from es_medical.diagnostics.actions import DIHEDRAL, probe
 from es_medical.diagnostics.diagnosis import LITTLE, QUICK_STEPS, Diagnosis, Finding, diagnose, support_of
 from es_medical.diagnostics.verdict import summary_line
 from es_medical.engine.evaluator import Evaluator
@@ -104,7 +104,7 @@ def _operator(tester: Evaluator) -> Operator:
 def _expected(physics: Operator, action: str) -> float:
     """Estimate the seconds of a diagnosis from one product with A^T A, for operators without a spectrum in closed form."""
     always, shifted = isinstance(physics, MRI | Pixels), isinstance(physics, MultiCoilMRI | CompressedSensing)
-    if (always and is_dihedral(action)) or ((always or shifted) and action == "shifts"):
+    if (always and action in DIHEDRAL) or ((always or shifted) and action == "shifts"):
         return 0.0
     x = probe(physics, seed=0)
     start = time.monotonic()

@@ -2,29 +2,25 @@ import pytest
 import torch
 from helpers import line_mri, randn
 
-from es_medical.diagnostics.coverage import ELEMENTS, _moved_angles, coverage, plane_of, view_angles
-from es_medical.groups import D4, Flips
+from es_medical.diagnostics.actions import DIHEDRAL
+from es_medical.diagnostics.coverage import _moved_angles, coverage, plane_of, view_angles
+from es_medical.diagnostics.spectrum import spectrum
+from es_medical.groups import D4
 from es_medical.physics import MRI, CompressedSensing, Inpainting, bernoulli_mask, gaussian_line_mask
 from es_medical.physics.ct import CT
 from es_medical.physics.ct_geometry import FanBeam, ParallelBeam
 
 
 def rank_share(physics, action):
-    """Share of the eigenvalues of the mean Gram matrix that are not zero, by all its columns."""
-    n = physics.img_size[0] * physics.image_size[0] * physics.image_size[1]
-    units = torch.eye(n, dtype=torch.float64).view(n, *physics.img_size)
-    group = Flips() if action in ("none", "flips") else D4()
-    total = torch.zeros(n, n, dtype=torch.float64)
-    for element in ELEMENTS[action]:
-        g = torch.full((n,), element)
-        total += group.inverse(physics.A_adjoint_A(group.apply(units, g)), g).reshape(n, n)
-    return float((torch.linalg.eigvalsh(total) > 1e-8).double().mean())
+    """Rank of the mean Gram matrix, as a share of n; test_mean_gram compares that matrix with its definition."""
+    found = spectrum(physics, action)
+    return found.rank() / found.n
 
 
 # --- k-space
 
 
-SQUARE = [(size, action) for size in ((8, 8), (9, 9)) for action in ELEMENTS]
+SQUARE = [(size, action) for size in ((8, 8), (9, 9)) for action in DIHEDRAL]
 
 
 @pytest.mark.parametrize(("size", "action"), [*SQUARE, ((6, 9), "none"), ((6, 9), "flips")])
@@ -54,11 +50,6 @@ def test_share_of_operators_that_measure_zero_frequency_is_one():
     assert coverage(line_mri((9, 9)), "d4").sampled[0, 4, 4] == 1
 
 
-def test_shifts_leave_kspace_where_it_is():
-    physics = line_mri((8, 8))
-    assert torch.equal(coverage(physics, "shifts").sampled, coverage(physics, "none").sampled)
-
-
 # --- pixels
 
 
@@ -69,7 +60,7 @@ def test_shifts_bring_every_pixel_to_every_place():
     assert found.sampled.amax((1, 2)).tolist() == pytest.approx(physics.mask[0].mean((1, 2)).tolist())
 
 
-@pytest.mark.parametrize("action", ELEMENTS)
+@pytest.mark.parametrize("action", DIHEDRAL)
 def test_covered_share_of_values_is_the_rank_of_the_mean_gram(action):
     physics = Inpainting(bernoulli_mask((2, 5, 5), 0.3, seed=1), (5, 5), 2)
     assert coverage(physics, action).share == pytest.approx(rank_share(physics, action))
@@ -105,7 +96,7 @@ def test_angles_under_fine_rotations_are_evenly_spread():
     assert angles == pytest.approx([9.0 * k for k in range(20)], abs=1e-5)
 
 
-@pytest.mark.parametrize("g", range(8))
+@pytest.mark.parametrize("g", [1, 2, 4, 7])
 def test_views_of_the_transformed_operator_stand_at_the_moved_angles(g):
     angles, x = (10.0, 35.0, 77.0), randn(1, 1, 9, 9)
     physics, element, group = CT(ParallelBeam((9, 9), angles), unit_norm=False), torch.tensor([g]), D4()

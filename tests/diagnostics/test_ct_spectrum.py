@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from es_medical.diagnostics import lost_energy, mean_gram, range_is_invariant, spectrum
-from es_medical.diagnostics.spectrum import dense_matrix, estimated
+from es_medical.diagnostics import lost_energy, mean_gram, spectrum
+from es_medical.diagnostics.spectrum import dense_matrix
 from es_medical.groups import Rotations, Shifts
 from es_medical.physics.ct_geometry import ParallelBeam
 
@@ -10,7 +10,7 @@ pytest.importorskip("astra")
 from es_medical.physics import CT  # noqa: E402 - after the check
 
 ACTIONS = ("none", "d4", "fine_rotations")
-RANKS = {8: (231, 231, 628), 9: (263, 449, 664), 10: (284, 284, 684), 11: (309, 517, 702)}
+RANKS = {8: (231, 231, 628), 9: (263, 449, 664)}
 """Number of eigenvalues above 1e-3 of the largest by number of views, alone, with D4 and with four turns."""
 
 
@@ -29,11 +29,6 @@ def test_reference_ranks(views):
     assert [one.n for one in found] == [812] * 3
     assert tuple(one.rank() for one in found) == RANKS[views]
     assert {one.method for one in found} == {"dense"}
-
-
-def test_even_views_are_blind_to_d4_and_odd_ones_are_not():
-    assert [range_is_invariant(scanner(views), "d4") for views in (8, 9, 10, 11)] == [True, False, True, False]
-    assert not range_is_invariant(scanner(8), "fine_rotations")
 
 
 def test_a_scanner_keeps_its_own_turns():
@@ -65,23 +60,9 @@ def test_permutations_keep_the_trace_and_the_sum():
     torch.testing.assert_close(found.eigenvalues, torch.linalg.eigvalsh(H)[[-1, 0]])
 
 
-@pytest.mark.parametrize("action", ACTIONS)
-def test_estimate_agrees_with_the_dense_spectrum_to_one_percent(action):
-    gram, exact = mean_gram(scanner(9), action, disc(32)), spectrum(scanner(9), action, disc(32))
-    found = estimated(gram, n_probes=240, steps=50)
-    assert found.rank() == pytest.approx(exact.rank(), rel=0.01)
-    assert abs(found.rank() - exact.rank()) <= 3 * found.error
-
-
 def test_lost_energy_falls_with_the_angles_that_are_seen():
     x = torch.zeros(1, 1, 32, 32)
     x[..., 10:20, 8:14] = 1
     x[..., 16:24:2, 16:24] = 0.5
     lost = [float(lost_energy(scanner(9), action, x, disc(32))) for action in ACTIONS]
     assert lost[0] > 1.5 * lost[1] > 2 * lost[2] > 0
-
-
-def test_matrix_is_symmetric():
-    H = dense_matrix(mean_gram(scanner(9), "fine_rotations", disc(32)))
-    assert torch.equal(H, H.mT)
-    assert float(torch.linalg.eigvalsh(H)[0]) > -1e-9

@@ -4,38 +4,12 @@ import pytest
 import torch
 
 from es_medical.diagnostics.coverage import view_angles
-from es_medical.diagnostics.diagnosis import support_of
-from es_medical.diagnostics.null_space import range_is_invariant
 from es_medical.diagnostics.other_views import Scan, fewer, other_views, scan_of
 from es_medical.diagnostics.spectrum import spectrum
 from es_medical.physics.ct import CT
 from es_medical.physics.ct_geometry import FanBeam, ParallelBeam
 
 pytest.importorskip("astra")
-
-
-def gain(views, size):
-    """Gain in rank by D4, as a share of the pixels in the inscribed circle."""
-    physics = CT(ParallelBeam((size, size), n_views=views))
-    alone, found = (spectrum(physics, action, support_of(physics)) for action in ("none", "d4"))
-    return (found.rank() - alone.rank()) / alone.n
-
-
-def test_50_views_are_blind_to_d4_and_49_and_51_are_not():
-    assert gain(50, 40) == 0
-    assert min(gain(49, 40), gain(51, 40)) > 0.04
-
-
-@pytest.mark.parametrize("views", [49, 50, 51])
-def test_d4_doubles_the_directions_of_an_odd_number_of_views(views):
-    physics = CT(ParallelBeam((8, 8), n_views=views))
-    assert len(view_angles(physics, "d4")) == (views if views % 2 == 0 else 2 * views)
-    assert range_is_invariant(CT(ParallelBeam((40, 40), n_views=views)), "d4") == (views % 2 == 0)
-
-
-@pytest.mark.parametrize("views", [4, 5, 6, 7])
-def test_few_views_gain_by_d4_when_their_number_is_odd(views):
-    assert (gain(views, 12) > 0.1) if views % 2 else (gain(views, 12) == 0)
 
 
 @pytest.mark.parametrize(("views", "part", "times"), [(6, 0.25, 2), (7, 0.25, 2), (7, 0.125, 4), (6, 0.125, 2)])

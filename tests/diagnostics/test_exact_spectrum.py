@@ -55,23 +55,3 @@ def test_lost_energy_is_that_in_the_eigenvectors_of_small_eigenvalues(name, acti
     hidden = vectors[:, values <= RANK_THRESHOLD * values[-1]]
     expected = (x.flatten(1) @ hidden).square().sum(1) / x.flatten(1).square().sum(1)
     torch.testing.assert_close(lost_energy(physics, action, x), expected, rtol=0, atol=1e-9)
-
-
-def test_a_larger_group_never_loses_more():
-    for physics in operators(9).values():
-        x = randn(3, *physics.img_size, dtype=torch.float64)
-        ranks = [spectrum(physics, action).rank() for action in ("none", "flips", "d4", "permutations")]
-        lost = [lost_energy(physics, action, x) for action in ("none", "flips", "d4")]
-        assert ranks == sorted(ranks)
-        assert (lost[1] <= lost[0] + 1e-9).all()
-        assert (lost[2] <= lost[1] + 1e-9).all()
-
-
-def test_eight_fold_line_mask_sees_its_lines_and_their_images():
-    """12.5 % of k-space alone; with D4 1 - (1 - m)^2, where m is the share of columns that are lines or mirrored ones."""
-    lines = torch.zeros(320)
-    lines[torch.tensor([*range(140, 172), 3, 50, 90, 121, 200, 230, 280, 310])] = 1
-    physics, mirrored = MRI(lines, (320, 320)), torch.maximum(lines, lines.flip(0).roll(1))
-    alone, with_d4 = (spectrum(physics, action).rank() / (2 * 320**2) for action in ("none", "d4"))
-    assert alone == 0.125
-    assert with_d4 == pytest.approx(1 - (1 - float(mirrored.mean())) ** 2, abs=1e-12)

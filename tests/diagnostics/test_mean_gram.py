@@ -59,14 +59,14 @@ def test_parts_of_d4_are_the_mean_over_their_elements(name, action, side):
     close(matrix(mean_gram(physics, action)), by_definition(physics, D4(), torch.tensor(GROUPS[action])))
 
 
-@pytest.mark.parametrize("size", [(6, 5), (5, 8)])
+@pytest.mark.parametrize("size", [(5, 6)])
 @pytest.mark.parametrize("name", operators(4))
 def test_flips_act_on_rectangles(name, size):
     physics = operators(*size)[name]
     close(matrix(mean_gram(physics, "flips")), by_definition(physics, Flips(), Flips().elements()))
 
 
-@pytest.mark.parametrize("size", [(4, 4), (5, 5), (4, 5)])
+@pytest.mark.parametrize("size", [(4, 5), (5, 4)])
 @pytest.mark.parametrize("name", operators(4))
 def test_shifts_are_the_mean_over_all_shifts(name, size):
     physics, shifts = operators(*size)[name], Shifts(size)

@@ -4,14 +4,11 @@ from itertools import combinations
 
 import pytest
 import torch
-from helpers import randn
 
 from es_medical.diagnostics.conditional_gram import (
     conditional_gram,
-    conditional_gram_rank,
     joint_rank,
     rarest_pair,
-    window_rank,
 )
 from es_medical.groups import D4, Flips, Shifts
 from es_medical.physics import Inpainting, VirtualPhysics, bernoulli_mask, even_columns, random_columns
@@ -48,21 +45,7 @@ def test_the_conditional_gram_equals_the_enumeration_over_shifts_and_splits(mask
         found = conditional_gram(mask, seen.view(mask.shape))
         torch.testing.assert_close(found.flatten(), gram.diagonal(), rtol=0, atol=1e-12)
         assert torch.equal(gram, gram.diagonal().diag())
-        assert conditional_gram_rank(mask, seen.view(mask.shape)) == pytest.approx(float((gram.diagonal() > 0).double().mean()))
-
-
-def test_even_columns_never_show_both_parities_in_any_split():
-    group, n = Shifts((1, 8)), EVEN.numel()
-    for n_seen in (1, 2, 3, 4):
-        grams = enumerated(EVEN, group, group.elements(), n_seen).values()
-        assert {int(torch.linalg.matrix_rank(gram)) for gram in grams} == {n // 2}
-    whole = torch.stack(list(enumerated(EVEN, group, group.elements(), 0).values())).mean(0)
-    assert torch.equal(whole, 0.5 * torch.eye(n, dtype=torch.float64))  # the mean over all shifts hides it
-
-
-def test_random_columns_have_splits_with_full_rank():
-    grams = enumerated(RANDOM, Shifts((1, 8)), Shifts((1, 8)).elements(), 1).values()
-    assert {int(torch.linalg.matrix_rank(gram)) for gram in grams} == {8}
+        assert torch.equal(found.flatten() > 0, gram.diagonal() > 0)
 
 
 @pytest.mark.parametrize("action", ["none", "flips", "rotations_90", "d4", "shifts"])
@@ -97,15 +80,6 @@ def test_the_papers_push_broom_masks():
     assert joint_rank(bernoulli_mask((3, 128, 128), 0.3, 0), "shifts") == 1
 
 
-def test_small_windows_of_a_split_leave_random_columns_open_and_even_ones_not():
-    n = 64
-    even, random = even_columns(n)[None, None], random_columns(n, 0.5, 0)[None, None]
-    part = torch.rand(1, 1, n, generator=torch.Generator().manual_seed(0)) < 0.8
-    assert window_rank(even, even & part, (1, 6)) == pytest.approx(0.5, abs=0.04)
-    assert window_rank(random, random & part, (1, 6)) > 0.95
-    assert window_rank(random, random & part, (1, n)) == conditional_gram_rank(random, random & part) == 0.5
-
-
 def test_one_moved_column_opens_all_pairs_but_rarely():
     mask = even_columns(64).clone()
     mask[10], mask[11] = False, True
@@ -122,13 +96,3 @@ def test_what_is_no_split_of_the_mask_is_refused(unchecked):
         conditional_gram(EVEN, torch.zeros(1, 1, 6))
     with pytest.raises(ValueError, match="none, flips, rotations_90, d4, shifts; got 'spin'"):
         joint_rank(EVEN, "spin")
-
-
-def test_a_network_is_free_in_the_other_parity():
-    """Two reconstructions that differ in the columns of the other parity alone have the same expected loss."""
-    seen = torch.zeros(1, 1, 8)
-    seen[..., [0, 4]] = 1
-    weights = conditional_gram(EVEN, seen).double()
-    error, other = randn(1, 1, 8, dtype=torch.float64), randn(1, 1, 8, seed=1, dtype=torch.float64)
-    other[..., ::2] = 0
-    assert float((weights * (error + other).square()).sum()) == pytest.approx(float((weights * error.square()).sum()))
