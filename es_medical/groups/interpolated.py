@@ -54,7 +54,7 @@ class FineRotations:
         return _Transposed.apply(x, self._grid(x, g))
 
     def _grid(self, x: Image, g: Elements) -> Grid:
-        """Turn every pixel clockwise about the centre: what stands there moves anticlockwise to the pixel."""
+        """Turn every pixel clockwise about the centre: the value there moves anticlockwise to the pixel."""
         height, width = x.shape[-2:]
         angle = math.radians(self.degrees) * g.to(x.device, torch.float64).view(-1, 1, 1)
         down = (torch.arange(height, device=x.device, dtype=torch.float64) - (height - 1) / 2)[:, None]

@@ -41,7 +41,7 @@ def equivariance(
         physics: their operator A.
         group: the group of the reconstructor; f is called once for y itself and once for each element.
         data_range: peak value of the images; the paper's are normalised to [0, 1].
-        n_elements: elements that stand for a group of more than 16.
+        n_elements: number of elements that are used of a group of more than 16.
 
     Returns:
         Decibels (B,); infinite where f is equivariant to rounding.

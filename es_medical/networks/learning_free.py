@@ -15,7 +15,7 @@ class PseudoInverse(nn.Module):
     """f(y, A) = A^dagger y, the image of least norm among those that fit y best."""
 
     start = "pseudo_inverse"
-    """What weights of one method are told from those of another by."""
+    """Name of the method in a file of weights."""
 
     @torch.no_grad()
     def forward(self, y: Measurement, physics: Operator, generator: Generator | None = None) -> Image:

@@ -29,7 +29,7 @@ PROX_TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
 RELAXATION, INNER, EVERY = 1.9, 0.1, 20
 SCALE, SCALE_CG, HEAVY = 0.04, 0.01, 0.3  # steps of total variation: a smaller one takes fewer conjugate gradients
 PROGRESS, PATIENCE = 0.8, 3  # a bound that has not fallen by a fifth in 60 iterations has come to the rounding
-_TOLD: set[str] = set()
+_WARNED: set[str] = set()
 
 
 def differences(x: Image) -> Differences:
@@ -103,7 +103,7 @@ def tikhonov(y: Measurement, physics: Operator, weight: float, tolerance: float 
         z = precondition(r)
         rz, previous = _dot(r, z), rz
         p = z + _item(torch.where(active, rz / previous, 0)) * p
-    _tell("tikhonov", f"{max_iter} iterations did not reach the tolerance {tolerance:g} for the weight {weight:g}")
+    _warn_once("tikhonov", f"{max_iter} iterations did not reach the tolerance {tolerance:g} for the weight {weight:g}")
     return x
 
 
@@ -166,7 +166,7 @@ def total_variation(
         x, q = x + rho * (x_new - x), q + rho * (q_new - q)
     bound = torch.where(gap > 0, gap / objective, 0)
     if bool((rho.flatten() * bound > 10 * tolerance * RELAXATION).any()):
-        _tell("tv", f"{max_iter} iterations left a bound of {float(bound.max()):.2g} for the weight {weight:g}")
+        _warn_once("tv", f"{max_iter} iterations left a bound of {float(bound.max()):.2g} for the weight {weight:g}")
     return Minimiser(x_new, q_new, bound)
 
 
@@ -234,7 +234,7 @@ def _item(value: Tensor) -> Tensor:
     return value.view(-1, 1, 1, 1)
 
 
-def _tell(method: str, what: str) -> None:
-    if method not in _TOLD:
-        _TOLD.add(method)
-        logger.warning("%s: %s, which is told once", method, what)
+def _warn_once(method: str, what: str) -> None:
+    if method not in _WARNED:
+        _WARNED.add(method)
+        logger.warning("%s: %s (reported once)", method, what)

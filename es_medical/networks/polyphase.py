@@ -16,14 +16,14 @@ SAME = 1e-6
 """Two images are the same when |x - x'| <= SAME |x|: the rounding of a few float32 operations."""
 
 TIE = 1e-3
-"""Components whose squared norms differ by less than this share of themselves may be told apart by their arrangement."""
+"""Components whose squared norms differ by less than this share of themselves are distinguished by their arrangement."""
 
 
 def strongest_component(x: Image) -> Offset:
     """Return of each item the place (a, b) of the polyphase component x[2i + a, 2j + b] with the largest Euclidean norm.
 
     A shift of x exchanges and shifts the components but keeps their norms, so it selects the same one (adaptive polyphase
-    sampling, Chaman and Dokmanic 2021, section 4.1). Squared norms are added up in float64: their order does not tell.
+    sampling, Chaman and Dokmanic 2021, section 4.1). Squared norms are added up in float64, in which their order has no effect.
 
     Two alike objects at an odd distance make components of one norm that are no shifts of each other. So where squared norms
     differ by less than `TIE` of themselves, how a component's energy is spread counts as well: the norm of its map of energy
@@ -103,7 +103,7 @@ def same_shifts(x: Image) -> Bool[Tensor, "b h w"]:
 def keep_symmetry(u: Tensor, x: Tensor) -> Tensor:
     """Give u the shift symmetry of x: the mean of T_h u over all cyclic shifts h with T_h x = x, item by item.
 
-    Linear in u, whose derivative is the same mean; x only tells the shifts. Where h = 0 is the only one, u is returned bit by
+    Linear in u, whose derivative is the same mean; x only defines the shifts. Where h = 0 is the only one, u is returned bit by
     bit. The mean is a convolution with the marks of `same_shifts`, a projection onto the frequencies of unchanged images.
     `torch.compile` takes this as one operator, as it makes no code for complex numbers.
 

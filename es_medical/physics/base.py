@@ -15,7 +15,7 @@ class Operator(LinearPhysics):
     """A linear operator that is never changed after it is made.
 
     `A(x)`, `A_adjoint(y)` (the exact transpose), `A_dagger(y)` and `prox_l2(z, y, gamma)` are those of
-    `deepinv.physics.LinearPhysics`; where an operator has no closed form, deepinv's conjugate gradients stand in.
+    `deepinv.physics.LinearPhysics`; an operator without a closed form uses deepinv's conjugate gradients.
     A and its restrictions M A share storage.
     """
 

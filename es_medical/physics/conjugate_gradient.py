@@ -133,7 +133,7 @@ def least_squares(normal: Apply, v: Tensor) -> Tensor:
 
 
 class _Progress:
-    """Tells when every item is done: at once on a CPU, `LAG` iterations later on a GPU, which never has to wait."""
+    """Reports when every item is done: at once on a CPU, `LAG` iterations later on a GPU, which never has to wait."""
 
     def __init__(self, device: torch.device) -> None:
         self.on_gpu = device.type == "cuda"
@@ -171,7 +171,7 @@ def _warn(solver: str, max_iter: int, residual: float, tolerance: float) -> None
     _WARNED.add(solver)
     warnings.warn(
         f"{solver}: relative residual {residual:.1e} after {max_iter} iterations, {tolerance:.0e} wanted. The system is "
-        "ill-conditioned (a large step, an operator of large norm, few measurements); later cases are not told",
+        "ill-conditioned (a large step, an operator of large norm, few measurements); further cases are not reported",
         stacklevel=3,
     )
 

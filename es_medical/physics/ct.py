@@ -96,7 +96,7 @@ class CT(Operator):
         """Least-squares image by conjugate gradients, of least norm; differentiable.
 
         The iterations stop at a relative residual of the normal equations of 1e-4 (float64: 1e-10), so that components
-        which the measurements hardly tell stay near zero. `fbp` is faster.
+        which the measurements hardly determine stay near zero. `fbp` is faster.
         """
         self._check(y, (1, *self.geometry.shape))
         return _LeastSquares.apply(self.A, self.A_adjoint, y)
@@ -183,7 +183,7 @@ class CT(Operator):
             _WARNED.add("outside")
             warnings.warn(
                 f"{count} pixels of {len(x)} images (up to {worst} of {height * width} in one) are above {air:g} outside the "
-                f"circle of radius {radius:.1f} pixels that every view sees: some views are truncated; told once",
+                f"circle of radius {radius:.1f} pixels that every view sees: some views are truncated; reported once",
                 stacklevel=2,
             )
 

@@ -18,7 +18,7 @@ def gaussian_line_mask(
         acceleration: encoded columns / measured lines; exactly round(encoded columns / acceleration) lines are measured.
         center_fraction: share of the encoded columns in the central block (at least the zero frequency), e.g. 0.03 at x8.
         seed: the same seed gives the same mask.
-        encoded: first and one past the last column that the scan encoded (zero-padded ones stand outside); None for all.
+        encoded: first and one past the last column that the scan encoded (zero-padded ones lie outside); None for all.
 
     Returns:
         (W,) bool, True where a line is measured; width // 2 always is.

@@ -21,7 +21,7 @@ MOST_PHOTONS = 1e7
 COUNTED = "transmission"
 """What `to_dict` is called beside a scanner's geometry in a slice file."""
 ZERO = 0.75
-"""Counts found again below this are 0: none is between the half that stands in for 0, and 1."""
+"""Counts found again below this are 0: no count lies between 1 and the half that replaces 0."""
 
 
 @dataclass(frozen=True)

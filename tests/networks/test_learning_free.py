@@ -87,14 +87,14 @@ def test_tikhonov_has_no_slope_left(name):
     assert (single - x).abs().max() <= 1e-3 * x.abs().max()
 
 
-def test_tikhonov_of_few_iterations_is_told_once(caplog, monkeypatch):
-    monkeypatch.setattr(MODULE, "_TOLD", set())
+def test_tikhonov_of_few_iterations_is_reported_once(caplog, monkeypatch):
+    monkeypatch.setattr(MODULE, "_WARNED", set())
     physics, _, y = case("ct")
     with caplog.at_level(logging.WARNING):
         tikhonov(y, physics, WEIGHT, max_iter=2)
         tikhonov(y, physics, WEIGHT, max_iter=2)
     assert [record.message for record in caplog.records] == [
-        "tikhonov: 2 iterations did not reach the tolerance 1e-12 for the weight 0.05, which is told once"
+        "tikhonov: 2 iterations did not reach the tolerance 1e-12 for the weight 0.05 (reported once)"
     ]
 
 
@@ -192,8 +192,8 @@ def test_repeated_data_step_is_the_proximal_step(name):
     torch.testing.assert_close(u, cg_prox(physics, z, y, 5.0), rtol=0, atol=1e-8)
 
 
-def test_tv_without_convergence_is_told_once(caplog, monkeypatch):
-    monkeypatch.setattr(MODULE, "_TOLD", set())
+def test_tv_without_convergence_is_reported_once(caplog, monkeypatch):
+    monkeypatch.setattr(MODULE, "_WARNED", set())
     physics, _, y = case("mri")
     with caplog.at_level(logging.WARNING):
         bound = total_variation(y, physics, WEIGHT, max_iter=1).bound
