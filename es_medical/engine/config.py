@@ -71,10 +71,10 @@ def check_names(given: Mapping[str, Any], shipped: Mapping[str, Any]) -> None:
 
 
 def as_typed(given: Mapping[str, Any], shipped: Mapping[str, Any]) -> dict[str, float | bool]:
-    """Return the values of `given` that are text where the bundle ships a number or a truth value, as what they mean.
+    """Return, as numbers and truth values, the values of `given` that are text where the bundle has one of those.
 
     Raises:
-        ValueError: they mean neither.
+        ValueError: a text is neither.
 
     >>> as_typed({"lr": "1e-4", "resume": "false"}, {"lr": 0.1, "resume": True})
     {'lr': 0.0001, 'resume': False}
@@ -108,7 +108,7 @@ def _number(name: str, text: str, default: float) -> float:
 
 
 def positive_int(name: str, value: float) -> int:
-    """Return a knob as a whole number; raises ValueError when it is none, or below 1.
+    """Return a knob as a whole number; raises ValueError unless it is one, at least 1.
 
     >>> positive_int("epochs", 80.0)
     80
@@ -136,7 +136,7 @@ def check_versions(metadata: Mapping[str, Any]) -> None:
 
 
 def _say_cause_last() -> None:
-    """Print what went wrong below the traceback that ends a command: MONAI's own last line names a component only."""
+    """Print the cause below the traceback that ends a command: MONAI's own last line names a component only."""
     if getattr(sys.excepthook, "says_cause", False):
         return
     before = sys.excepthook
@@ -161,7 +161,7 @@ def cause(error: BaseException) -> BaseException:
 
 
 def _shipped(folder: Path) -> dict[str, Any]:
-    """Top-level entries of all configuration files in a folder; numbers stand before other values of the same name."""
+    """Top-level entries of all configuration files in a folder; of several values of a name, a number is preferred."""
     shipped: dict[str, Any] = {}
     for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.json")]):
         if path.name == "metadata.json":

@@ -31,13 +31,11 @@ def train_command(
     return f"python -m monai.bundle run --config_file {chosen} --bundle_root bundles/{bundle} {text}"
 
 
-def planned_command(study: Study, method: str, scale: str, tracking_uri: str | None = None, unknown_noise: bool = False) -> str:
-    """Return the command of one method of a study of which nothing is known: the configuration as it is."""
+def planned_command(study: Study, method: str, scale: str, tracking_uri: str | None = None) -> str:
+    """Return the command of one method of a study that has no run yet: the configuration as it is."""
     demo = scale == "demo"
     overlays = study.demo_overlays if demo else study.overlays
     knobs = dict(study.demo_knobs) if demo else {}
-    if unknown_noise:
-        overlays, knobs = (*overlays, "noise_unknown"), _without_experiment(knobs)
     return train_command(study.bundle, method, overlays, knobs, tracking_uri=tracking_uri)
 
 

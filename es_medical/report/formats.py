@@ -64,7 +64,7 @@ def write_report(report: Report, out: Path) -> list[Path]:
 
 
 def html(report: Report) -> str:
-    """Lay out the report as one HTML page that needs nothing else: pictures are inside, there is no script and no link."""
+    """Lay out the report as one HTML page without scripts and links; the pictures are inside."""
     return _environment(autoescape=True).get_template("report.html").render(report=report, intro=INTRO)
 
 

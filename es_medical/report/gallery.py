@@ -22,7 +22,7 @@ MOST = 3
 """Cases that are shown."""
 
 CLIPPED = 99.5
-"""Percentile of the methods' errors that is the end of the scale, so that one bright pixel does not darken every map."""
+"""Percentile of the methods' errors at the end of the scale, so that one bright pixel does not darken every map."""
 
 
 def gallery(group: Group) -> "list[Figure]":

@@ -31,12 +31,12 @@ class Grid(NamedTuple):
         title: what it shows.
         titles: of the columns; those of the paper's numbers begin with "paper".
         rows: of cells.
-        notes: what a reader must know of it.
+        notes: remarks below it.
         slug: name of its LaTeX file, "" for none.
         settings: what our numbers and the paper's were measured on, as sentences.
         rules: rows before which a rule is drawn.
-        commands: what fills empty rows or points, with their labels: one command may fill several.
-        data_command: what makes the data, where there are no runs yet.
+        commands: that fill empty rows or points, with their labels: one command may fill several.
+        data_command: command that makes the data, where there are no runs yet.
     """
 
     title: str
@@ -138,7 +138,7 @@ def _difference(one: Difference) -> tuple[Cell, ...]:
 
 
 def race_grid(found: Race | None) -> Grid | None:
-    """Lay out how soon methods get there, None where no run has a validation curve."""
+    """Lay out training times to the target, None where no run has a validation curve."""
     if found is None:
         return None
     never = "not reached" if found.target is not None else ""

@@ -1,4 +1,4 @@
-"""Runs that may stand in one table: same experiment, bundle, operator and data; of each method the newest of each seed."""
+"""Runs that belong in one table: same experiment, bundle, operator and data; for each method and seed the newest."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -48,7 +48,7 @@ class Group:
 
     @property
     def any_run(self) -> Run:
-        """A run that stands for the data, the operator and the network: of ES where there is one, the newest otherwise."""
+        """A run that represents the group's data, operator and network: of ES if there is one, else the newest."""
         return self.runs["es"][0] if "es" in self.runs else max(self.all_runs, key=lambda run: run.start)
 
     @property
@@ -60,7 +60,7 @@ class Group:
 def group_runs(runs: Iterable[Run]) -> list[Group]:
     """Divide runs into tables, in the paper's order, then by experiment and operator.
 
-    Of each method and seed one run is kept: the newest that holds a training, else the newest. Runs on other data, with
+    For each method and seed one run is kept: the newest that includes a training, else the newest. Runs on other data, with
     another operator or of another experiment are in groups of their own.
     """
     by_key: dict[Key, list[Run]] = defaultdict(list)
@@ -90,7 +90,7 @@ def _group(key: Key, members: list[Run]) -> Group:
 
 
 def _older(method: str, same: list[Run]) -> str:
-    """Tell of runs of one method and seed that are not shown, with the knobs that set them apart."""
+    """Describe the runs of one method and seed that are not shown, and the knobs that differ."""
     shown, others = same[0], same[1:]
     names = sorted({name for run in others for name in _differing(shown, run)})
     knobs = f" (they differ in {', '.join(names)})" if names else ""
@@ -103,13 +103,14 @@ def _differing(first: Run, second: Run) -> list[str]:
 
 
 def _differences(kept: Mapping[str, tuple[Run, ...]]) -> list[str]:
-    """Tell in which knobs the methods of a table differ: they should have one architecture and one training procedure."""
+    """Say which knobs differ between the methods of a table, which should have one architecture and one training procedure."""
     runs = [run for runs in kept.values() for run in runs]
     names = sorted({name for run in runs[1:] for name in _differing(runs[0], run)})
-    told = []
+    found = []
     for name in names:
         by_value: dict[str, list[str]] = defaultdict(list)
         for run in runs:
             by_value[run.params.get(name, "not logged")].append(run.method)
-        told.append(f"{name}: " + "; ".join(f"{value} ({', '.join(sorted(set(who)))})" for value, who in by_value.items()))
-    return [f"knobs that differ between rows: {' | '.join(told)}"] if told else []
+        values = [f"{value} ({', '.join(sorted(set(methods)))})" for value, methods in by_value.items()]
+        found.append(f"{name}: {'; '.join(values)}")
+    return [f"knobs that differ between rows: {' | '.join(found)}"] if found else []

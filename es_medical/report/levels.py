@@ -23,7 +23,7 @@ class Levels(NamedTuple):
         experiment: MLflow's name, and the study; runs of several of them are never joined.
         scale: of the runs.
         points: method to ratio m / n to its PSNR.
-        notes: where the points rest on different items or files.
+        notes: on points of different items or files.
         commands: of the paper's points that have no run, with what they are.
     """
 

@@ -38,7 +38,7 @@ class Section(NamedTuple):
 
 
 class Report(NamedTuple):
-    """Everything, in the paper's order; remarks on what was left out of it."""
+    """All sections in the paper's order; remarks on the runs that were left out."""
 
     sections: tuple[Section, ...]
     remarks: tuple[str, ...]

@@ -27,11 +27,11 @@ class Row(NamedTuple):
         label: its name in the table.
         known: whether the loss knows the noise level.
         scores: psnr, ssim, equiv, those that there are; empty for a missing run.
-        training: what it took, None for what is not trained.
+        training: its duration, None for what is not trained.
         seeds: number of runs that were averaged.
         paper: the paper's row.
         paper_training: the paper's duration.
-        command: what fills the row, "" where it is filled.
+        command: that fills the row, "" where it is filled.
     """
 
     method: str
@@ -46,7 +46,7 @@ class Row(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table with what it is of.
+    """A table of methods, ours beside the paper's.
 
     Attributes:
         slug: name of its files.
@@ -54,8 +54,8 @@ class Table(NamedTuple):
         ours: setting of our numbers.
         theirs: the paper's table, None where there is none.
         rows: in the paper's order.
-        notes: what a reader must know of the rows.
-        data_command: what makes the data, where there are no runs yet.
+        notes: remarks on the rows.
+        data_command: command that makes the data, where there are no runs yet.
     """
 
     slug: str
@@ -68,7 +68,7 @@ class Table(NamedTuple):
 
 
 class Context(NamedTuple):
-    """What commands need: the store's URI, and the folder of the bundles."""
+    """What commands are made from: the store's URI, and the folder of the bundles."""
 
     tracking_uri: str | None = None
     bundles: Path = Path("bundles")
@@ -222,13 +222,13 @@ def _alike(first: Group, second: Group) -> bool:
 
 
 def _notes(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Tell where rows rest on different numbers of items, and how far seeds lie apart."""
+    """Note where rows have different numbers of items, and the deviation between seeds."""
     counts = {row.label: row.scores["psnr"].n for row in rows if "psnr" in row.scores}
     notes = []
     if len(set(counts.values())) > 1:
         notes.append("items with a PSNR differ: " + ", ".join(f"{name} {n}" for name, n in counts.items()))
     apart = {row.label: one.between_seeds for row in rows if (one := row.scores.get("psnr")) and one.between_seeds is not None}
     if apart:
-        told = ", ".join(f"{name} {sd:.2f} dB" for name, sd in apart.items())
-        notes.append(f"standard deviation of PSNR between seeds: {told}")
+        deviations = ", ".join(f"{name} {sd:.2f} dB" for name, sd in apart.items())
+        notes.append(f"standard deviation of PSNR between seeds: {deviations}")
     return tuple(notes)

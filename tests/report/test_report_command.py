@@ -43,27 +43,35 @@ def test_an_empty_store_ends_with_an_error_and_the_first_command_and_an_absent_o
     assert not (tmp_path / "out").exists()
 
 
-def reproduction(store, tmp_path, *arguments):
-    options = ["--tracking-uri", store.uri, "--work", str(tmp_path / "work"), "--bundles", str(BUNDLES), *arguments]
+def reproduction(tmp_path, *arguments):
+    options = [
+        "--tracking-uri",
+        f"sqlite:///{tmp_path / 'new.db'}",
+        "--work",
+        str(tmp_path / "work"),
+        "--bundles",
+        str(BUNDLES),
+        *arguments,
+    ]
     return CliRunner().invoke(app, ["reproduce", *options])
 
 
-def test_a_dry_run_prints_the_commands_and_takes_the_earlier_name_of_a_method(store, tmp_path):
-    result = reproduction(store, tmp_path, "--only", "mri_x8", "--method", "ei_lot", "--set", "widths=[4,8]", "--dry-run")
+def test_a_dry_run_prints_the_commands_and_takes_the_earlier_name_of_a_method(tmp_path):
+    result = reproduction(tmp_path, "--only", "mri_x8", "--method", "ei_lot", "--set", "widths=[4,8]", "--dry-run")
     assert result.exit_code == 0, result.output
     assert "0 of 1 runs are there, 1 to make" in result.output
     for part in ("python -m data_prep demo mri demo.h5", "--method ei_alternating", "--widths '[4,8]'", "--scale demo"):
         assert part in result.output
-    assert not (tmp_path / "work").exists()
+    assert list(tmp_path.iterdir()) == []  # no database either
 
 
-def test_what_a_user_mistypes_ends_with_an_error(store, tmp_path):
+def test_what_a_user_mistypes_ends_with_an_error(tmp_path):
     for arguments, words in (
         (["--only", "mri"], "unknown experiment mri: choose from ct"),
         (["--set", "widths"], "--set takes NAME=VALUE, got widths"),
         (["--bundles", str(tmp_path)], "give the folder of the bundles as --bundles"),
     ):
-        result = reproduction(store, tmp_path, *arguments)
+        result = reproduction(tmp_path, *arguments)
         assert result.exit_code == 1
         assert words in result.output
 

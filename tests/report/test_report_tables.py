@@ -98,19 +98,14 @@ def test_without_the_table_of_items_the_runs_own_metrics_and_its_tag_of_exact_eq
     assert scores["equiv"].mean == math.inf
 
 
-@pytest.mark.parametrize("equiv", ["inf", math.inf, 100.0])
-def test_exact_equivariance_is_infinite(store, equiv):
+@pytest.mark.parametrize("equiv", ["inf", math.inf, 100.0])  # "inf" as the engine logs it
+def test_exact_equivariance_is_infinite_and_where_some_items_are_exact_they_are_counted(store, equiv):
     store.log("es", items(25, equiv=equiv))
-    score = by_method(store.table())["es"].scores["equiv"]
-    assert score_cell(score, "equiv").text == "∞"
-    assert score.best
-
-
-def test_where_some_items_are_exact_the_mean_is_over_the_others_and_the_exact_ones_are_counted(store):
-    mixed = items(25)
-    mixed["item0"]["equiv"] = "inf"  # as the engine logs it
-    store.log("es", mixed)
-    score = by_method(store.table())["es"].scores["equiv"]
+    store.log("ei", items(25) | {"item0": items(25, equiv="inf")["item0"]})
+    rows = by_method(store.table())
+    score = rows["es"].scores["equiv"]
+    assert (score_cell(score, "equiv").text, score.best) == ("∞", True)
+    score = rows["ei"].scores["equiv"]
     assert (score.mean, score.exact, score.n) == (50.0, 1, 6)
     assert score_cell(score, "equiv").text == "50.00 ± 0.00 (1 of 6 ∞)"
 

@@ -1,4 +1,4 @@
-"""What runs logged of a few test items to look at: arrays where there are any, else pictures."""
+"""Images of a few test items that runs logged: arrays where there are any, else pictures."""
 
 import re
 from io import BytesIO

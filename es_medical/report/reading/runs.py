@@ -1,4 +1,4 @@
-"""Finished MLflow runs of the bundles, as records: what was run, on which data, and its scores."""
+"""Finished MLflow runs of the bundles as records: knobs, data and scores."""
 
 import json
 import math
@@ -34,10 +34,10 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Details:
-    """What is read only of the runs that are shown.
+    """What is read of a run on first use, because it takes a request for each curve.
 
     Attributes:
-        curves: metric to its points, by step; of a step logged twice (a resumed training) the later one.
+        curves: metric to its points, by step; where a step was logged twice (resumed training), the later value.
         items: test item to its scores; empty where the table of items was not logged.
     """
 
@@ -50,12 +50,12 @@ class Run:
     """One finished run.
 
     Attributes:
-        client: for what is read later.
+        client: reads `details`.
         run_id: MLflow's.
         name: of the run.
         experiment: name of the MLflow experiment.
         start: ms since 1970.
-        params: knobs; of one that changed on resuming the last value.
+        params: knobs; where one changed on resuming, its last value.
         tags: of the run.
         metrics: last values.
         digest: SHA-256 of the slice file; "" where it was not logged.
@@ -110,7 +110,7 @@ class Run:
 
     @property
     def variant(self) -> str:
-        """What the loss believes of the noise, where that is not what the data has: "" for most runs."""
+        """The noise level that the loss assumes, where it differs from that of the data: "" for most runs."""
         assumed, sigma = self.params.get("assumed_sigma", "None"), dict(self.operator).get("sigma")
         if number(assumed) == 0 and number(sigma) != 0:
             return "noise level taken as zero"
@@ -119,7 +119,7 @@ class Run:
 
     @property
     def trained_here(self) -> bool:
-        """Whether the run holds a training; a later test of its weights does not."""
+        """Whether the run includes a training, and is not just a later test of its weights."""
         return "epoch_time" in self.metrics
 
     @cached_property
@@ -131,7 +131,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Found:
-    """The runs of a store, and what was left out of it in words."""
+    """The runs of a store, and remarks on the runs that were left out."""
 
     runs: tuple[Run, ...]
     remarks: tuple[str, ...]
@@ -143,7 +143,7 @@ def read_runs(uri: str | None, names: list[str] | None = None, scale: str | None
     Args:
         uri: MLflow's; None takes MLFLOW_TRACKING_URI, else sqlite:///mlflow.db in the working directory.
         names: of MLflow experiments; None takes all.
-        scale: keeps the runs of this scale alone; None keeps all.
+        scale: keep only runs of this scale; None keeps all.
 
     Raises:
         ReportError: the store cannot be read, or has no experiment of a name.
@@ -176,7 +176,7 @@ def _all_runs(client: "MlflowClient", experiment_ids: list[str]) -> "Iterator[Ml
 
 
 def _cause_against(run: "MlflowRun") -> str:
-    """Why a run is in no table, "" where it may be in one."""
+    """Say why a run is left out of the tables; "" for a run that is shown."""
     if "method" not in run.data.tags:
         return "without a method (not of a bundle, or the parent of others)"
     if run.info.status != "FINISHED":

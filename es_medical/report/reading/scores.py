@@ -87,7 +87,7 @@ def training(runs: Sequence[Run]) -> Training | None:
 
 
 def with_best(rows: Mapping[str, Mapping[str, Score]]) -> dict[str, dict[str, Score]]:
-    """Mark the best mean of each score over rows that compete, all of them where several are equal."""
+    """Mark the best mean of each score over competing rows, all of them where several are equal."""
     best = {}
     for name in SCORES:
         means = [scores[name].mean for scores in rows.values() if name in scores]

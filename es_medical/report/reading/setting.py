@@ -6,7 +6,7 @@ from es_medical.report.reading.runs import Run
 
 
 def describe(run: Run) -> str:
-    """Return the setting of a run; what was not logged is said to be so."""
+    """Describe the data and operator of a run in one line; it says what was not logged."""
     digest = f" (SHA-256 {run.digest[:8]}...)" if run.digest else " (digest not logged)"
     names = {"train": "training", "val": "validation", "test": "test"}
     items = ", ".join(f"{run.sizes[context]} {name}" for context, name in names.items() if context in run.sizes)
@@ -22,7 +22,7 @@ def describe(run: Run) -> str:
 
 
 def image_size(run: Run) -> str:
-    """Return height x width: of the tag `image_size`, else of the slice file if it is as it was when the run began."""
+    """Return height x width: from the tag `image_size`, else from the slice file unless it has changed since the run began."""
     if run.tags.get("image_size"):
         return run.tags["image_size"]
     path = Path(run.params.get("data_file", ""))

@@ -1,4 +1,4 @@
-"""A read-only look at the MLflow store: what cannot be read is told at once, and nothing is made."""
+"""Read-only access to an MLflow store: errors come at once, and nothing is created."""
 
 import re
 import socket
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from mlflow.entities import Experiment
 
 PATIENCE = 5.0
-"""Seconds that a database server has to take a connection; MLflow alone would try again for minutes."""
+"""Seconds to wait for a connection to a database server; MLflow alone would try again for minutes."""
 
 PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 
 
 class ReportError(Exception):
-    """What a user can put right; the message says how."""
+    """An error that the user can fix; the message says how."""
 
 
 def open_store(uri: str | None) -> "MlflowClient":
-    """Return a client of a store that is there.
+    """Return a client of an existing store.
 
     Args:
         uri: MLflow's; None takes MLFLOW_TRACKING_URI, else sqlite:///mlflow.db in the working directory.
@@ -46,7 +46,7 @@ def open_store(uri: str | None) -> "MlflowClient":
 
 
 def experiments(client: "MlflowClient", names: list[str] | None = None) -> "list[Experiment]":
-    """Return the experiments of a store, or those named.
+    """Return all experiments of a store, or those with the given names.
 
     Raises:
         ReportError: no answer, or no experiment of a name.
@@ -64,7 +64,7 @@ def experiments(client: "MlflowClient", names: list[str] | None = None) -> "list
 
 
 def artifact_paths(client: "MlflowClient", run_id: str, folder: str) -> list[str]:
-    """Return the paths of a run's artifacts in one folder; none where the folder or the whole artifact store is gone."""
+    """Return the paths of a run's artifacts in one folder; none where the folder or the artifact store is gone."""
     try:
         return [file.path for file in client.list_artifacts(run_id, folder) if not file.is_dir]
     except Exception:  # an artifact store that cannot be reached leaves the numbers of the tracking store
@@ -85,7 +85,7 @@ def artifact_bytes(client: "MlflowClient", run_id: str, path: str) -> bytes:
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, in one line of at most 300 characters, without a password."""
+    """Return an error as one line of at most 300 characters, without a password."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {shown(lines[0])[:300]}" if lines else type(error).__name__
 

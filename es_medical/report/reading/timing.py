@@ -1,4 +1,4 @@
-"""How soon methods get there: validation PSNR against training time, and what that takes for a share of supervised's gain."""
+"""Training time to a target: when the validation PSNR reaches a share of supervised's gain over the baseline."""
 
 import math
 from bisect import bisect_right
@@ -13,7 +13,7 @@ from es_medical.report.methods import kind, label, place
 from es_medical.report.reading.runs import Point, Run
 
 SHARE = 0.9
-"""Share of supervised's gain over the learning-free baseline that the report gives the time for."""
+"""The target, as a share of supervised's gain over the learning-free baseline."""
 
 
 class Curve(NamedTuple):
@@ -26,7 +26,7 @@ class Curve(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """How soon one method got there; means over seeds.
+    """Training time of one method to the target; means over seeds.
 
     Attributes:
         method: its name.
@@ -46,7 +46,7 @@ class Reached(NamedTuple):
 
 
 class Race(NamedTuple):
-    """The comparison of a group.
+    """Training times of the methods of a group.
 
     Attributes:
         target: dB, baseline + 90 % of supervised's gain; None without supervised.
@@ -76,14 +76,14 @@ def curve(run: Run) -> Curve | None:
 
 
 def curves(runs: Mapping[str, Sequence[Run]]) -> dict[str, list[Curve]]:
-    """Return the curves of each method that is trained, in the order of tables; those that learn nothing try weights."""
+    """Return the curves of each method that is trained, in the order of tables, given the runs by method."""
     learning = [method for method in sorted(runs, key=place) if kind(method) != LEARNING_FREE]
     found = {method: [one for run in runs[method] if (one := curve(run))] for method in learning}
     return {method: of_seeds for method, of_seeds in found.items() if of_seeds}
 
 
 def race(runs: Mapping[str, Sequence[Run]]) -> Race | None:
-    """Compare how soon the trained methods among runs (by method) get there; None where no run has a validation curve."""
+    """Compare how soon trained methods reach the target, given the runs by method; None where no run has a validation curve."""
     trained = {method: found for method, found in curves(runs).items() if any(one.seconds[-1] > 0 for one in found)}
     if not trained:
         return None

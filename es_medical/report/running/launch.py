@@ -1,4 +1,4 @@
-"""Jobs as processes of their own: some at a time, each with its log file; one that fails does not stop the others."""
+"""Run commands as processes, some at a time, each with its log file; one that fails does not stop the others."""
 
 import os
 import subprocess
@@ -29,7 +29,7 @@ class CommandJob(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """What became of a job."""
+    """The outcome of a job."""
 
     job: CommandJob
     status: int

@@ -1,4 +1,4 @@
-"""What a reproduction of the paper runs: each method of each experiment, with its data, its budget and its command."""
+"""The runs of a reproduction of the paper: each method of each experiment, with its data, budget and command."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ class Planned(NamedTuple):
         method: of the run.
         ratio: m / n of compressed sensing, None for the others.
         overlays: configurations after train.yaml.
-        knobs: what no configuration says.
+        knobs: that no configuration sets.
         data: command that makes the data file, "" where the user has to.
     """
 
@@ -41,7 +41,7 @@ class Planned(NamedTuple):
 
         Args:
             bundles: folder of the bundles.
-            folder: for the run's weights and what is not sent to MLflow yet; where it holds a state, training goes on.
+            folder: for the run's weights and unsent MLflow entries; a training that was interrupted there goes on.
             log: knobs of the record (tracking_uri, study, parent_run, ...).
         """
         bundle = bundles / self.study.bundle
@@ -62,7 +62,7 @@ def plan(scale: str, only: Sequence[str], methods: Sequence[str], bundles: Path,
     Args:
         scale: "demo" or "paper".
         only: keys of experiments, or bundles; none for all.
-        methods: names; none for those of the paper's tables and the more of each study.
+        methods: names; none for those of the paper's tables and those that each study adds.
         bundles: folder of the bundles.
         effort: factor of the epochs.
 
@@ -119,7 +119,7 @@ def _budget(
 
 
 def decisive_knobs(run: Planned, bundles: Path) -> dict[str, tuple[Any, Any]]:
-    """What the overlays and knobs of a run set, of what decides its result: name -> (value, that of train.yaml)."""
+    """Return the knobs that decide a run's result, as its overlays set them: name -> (value, that of train.yaml)."""
     configs = bundles / run.study.bundle / "configs"
     default, given = read_knobs(configs, ("train",)), read_knobs(configs, run.overlays) | dict(run.knobs)
     no_result = NO_RESULT if METHODS[run.method].split_input else (*NO_RESULT, *OF_SPLITS)

@@ -1,4 +1,4 @@
-"""Run what is missing of the paper's tables, one after another or some at a time; a second call goes on where one stopped."""
+"""Make the runs that the paper's tables lack, some at a time; a second call goes on where the first stopped."""
 
 import re
 import shlex
@@ -34,9 +34,9 @@ class Reproduction:
         work: folder for data, weights and logs.
         parallel: runs at a time.
         devices: GPUs that they take in turn.
-        console: where to say what was done.
+        console: for messages.
         knobs: for every run, beside its own.
-        data_ready: the data files are in `work`: none is made.
+        data_ready: the data files are in `work` already.
     """
 
     scale: str
