@@ -67,7 +67,8 @@ def test_a_dry_run_prints_the_commands_and_takes_the_earlier_name_of_a_method(tm
 
 def test_what_a_user_mistypes_ends_with_an_error(tmp_path):
     for arguments, words in (
-        (["--only", "mri"], "unknown experiment mri: choose from ct"),
+        (["--only", "mri"], "unknown experiment mri: choose from ct, div2k_inpainting, fastmri_real, "),
+        (["--method", "dip"], "unknown method dip: choose from biharmonic, ei, "),
         (["--set", "widths"], "--set takes NAME=VALUE, got widths"),
         (["--bundles", str(tmp_path)], "give the folder of the bundles as --bundles"),
     ):

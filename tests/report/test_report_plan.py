@@ -9,7 +9,6 @@ from report_store import BUNDLES
 from es_medical.methods import METHODS
 from es_medical.report.catalogue import STUDIES
 from es_medical.report.paper import DURATIONS, RATIOS
-from es_medical.report.reading.store import ReportError
 from es_medical.report.running.plan import plan
 
 
@@ -30,15 +29,6 @@ def test_experiments_are_chosen_by_key_or_bundle_and_levels_of_compressed_sensin
     assert list(planned("div2k_inpainting")) == ["inpainting-es", "pushbroom_random-es", "pushbroom_even-es"]
     assert list(planned("sensing")) == [f"sensing-{ratio:g}-es" for ratio in RATIOS]
     assert len({run.knobs["data_file"] for run in planned("sensing", methods=["es", "mc"]).values()}) == len(RATIOS)
-
-
-@pytest.mark.parametrize(("only", "methods", "message"), [
-    (["mri"], [], "unknown experiment mri: choose from .*mri_x8"),
-    ([], ["dip"], "unknown method dip: choose from .*supervised"),
-])  # fmt: skip
-def test_unknown_names_list_the_valid_ones(only, methods, message):
-    with pytest.raises(ReportError, match=message):
-        plan("demo", only, methods, BUNDLES)
 
 
 def test_demo_gives_methods_the_time_of_their_passes():

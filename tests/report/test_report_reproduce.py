@@ -74,11 +74,8 @@ def test_sweep_gives_the_parent_run_its_figure(made):
     assert [one.path for one in client.list_artifacts(parent.info.run_id)] == ["levels.png"]
 
 
-def test_knobs_are_names_and_values():
+def test_knobs_are_names_and_values_and_a_store_is_found_from_any_folder(tmp_path, monkeypatch):
     assert parse_knobs(["a=1", "b=x=y"]) == {"a": "1", "b": "x=y"}
-
-
-def test_store_of_a_file_is_found_from_any_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert store("sqlite:///some.db") == f"sqlite:///{tmp_path / 'some.db'}"
     with pytest.raises(ReportError, match="file store"):

@@ -81,19 +81,15 @@ def test_more_runs_than_one_page_are_all_read(store, monkeypatch):
     assert len(store.runs()) == 5
 
 
-def test_scale_and_experiment_choose_runs(store):
-    store.log("es", items(28))
+def test_scale_and_experiment_choose_runs_and_a_scale_without_tag_comes_from_the_names(store):
+    store.log("es", items(28), tags={"scale": None})
+    store.log("ei", items(28), experiment="mine", tags={"scale": None, "data_set": "knees.h5"})
+    assert {run.method: run.scale for run in store.runs()} == {"es": "demo", "ei": "not stated"}
     store.log("es", items(28), experiment="fastmri_synthetic", tags={"scale": "paper"})
     assert {run.scale for run in store.runs(scale="paper")} == {"paper"}
     assert {run.experiment for run in store.runs(names=["fastmri_synthetic_demo"])} == {"fastmri_synthetic_demo"}
     with pytest.raises(ReportError, match="no experiment typo in the MLflow store; it has: .*fastmri_synthetic_demo"):
         store.runs(names=["typo"])
-
-
-def test_scale_without_its_tag_comes_from_the_names_or_is_not_stated(store):
-    store.log("es", items(28), tags={"scale": None})
-    store.log("ei", items(28), experiment="mine", tags={"scale": None, "data_set": "knees.h5"})
-    assert {run.method: run.scale for run in store.runs()} == {"es": "demo", "ei": "not stated"}
 
 
 def test_of_a_knob_or_a_step_logged_twice_on_resuming_the_later_value_counts(store):

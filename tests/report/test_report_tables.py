@@ -27,14 +27,17 @@ def options(command):
     return given
 
 
-def test_rows_are_the_papers_in_its_order_with_its_numbers_and_the_others_beside_them(store):
+def test_rows_are_the_papers_in_its_order_with_its_numbers_and_the_others_beside_them_each_with_its_setting(store):
     for method in ("tv", "mc", "es", "unsure"):
-        store.log(method, items(25))
-    rows = by_method(store.table())
+        store.log(method, items(25, n=5), tags={"image_size": "64 x 64"})
+    table = store.table()
+    rows = by_method(table)
     assert list(rows) == ["supervised", "es", "ei", "sure", "unsure", "mc", "baseline", "tv"]
     assert rows["es"].paper.psnr.text == "28.54 ± 2.75"
     assert rows["ei"].paper_training.epochs == 7800
     assert rows["baseline"].label == "IDFT"
+    for part in ("scale demo", "demo.h5", "d1d1d1d1", "30 training", "5 test", "64 x 64", "acceleration 4", "sigma 0.005"):
+        assert part in table.ours
 
 
 def test_a_missing_run_says_which_command_fills_it(store):
@@ -163,13 +166,6 @@ def test_runs_that_take_the_noise_as_zero_stand_beside_those_that_know_it_on_the
     assert means == pytest.approx({("es", True): 28.0} | ({("es", False): 27.0} if same_data else {}))
     assert "noise_unknown.yaml" in rows["ei", False].command
     assert rows["ei", False].paper.psnr.text == "27.89 ± 2.59"
-
-
-def test_the_setting_of_ours_is_stated(store):
-    store.log("es", items(25, n=5), tags={"image_size": "64 x 64"})
-    said = store.table().ours
-    for part in ("scale demo", "demo.h5", "d1d1d1d1", "30 training", "5 test", "64 x 64", "acceleration 4", "sigma 0.005"):
-        assert part in said
 
 
 def test_a_score_is_printed_in_the_papers_digits():
