@@ -26,6 +26,8 @@ from es_medical.randomness import item_generator
 
 BUNDLES = Path(__file__).parents[1] / "bundles"
 BUNDLE_NAMES = sorted(path.parents[1].name for path in BUNDLES.glob("*/configs/metadata.json"))
+SINGLE = "fastmri_real_single"  # the bundle fastmri_real with k-space of one coil in place of several
+CASES = (*BUNDLE_NAMES, SINGLE)
 CONFIGS = BUNDLES / "fastmri_synthetic" / "configs"
 ACCELERATION, CENTER, SIGMA, VIEWS = 2.0, 0.25, 0.01, 6
 MASK, KEEP, RATIO = "values", 0.5, 0.25
@@ -186,14 +188,19 @@ def disc(size: tuple[int, int]) -> torch.Tensor:
     return (torch.hypot(rows[:, None], columns) < min(size) / 2).float()
 
 
-def write_slices_for(bundle: str, path: Path, **options: Any) -> Path:
-    """A slice file of the kind that a bundle is for."""
-    if bundle == "lidc_ct":
+def bundle_of(case: str) -> str:
+    """The bundle of one of CASES."""
+    return "fastmri_real" if case == SINGLE else case
+
+
+def write_slices_for(case: str, path: Path, **options: Any) -> Path:
+    """A slice file of the kind that a bundle, or one of CASES, is for."""
+    if case == "lidc_ct":
         return write_sinograms(path, **options)
-    if bundle in ("div2k_inpainting", "mnist_cs"):
-        return write_images(path, **({"sensing": bundle == "mnist_cs"} | options))
-    kinds: dict[str, dict[str, Any]] = {"fastmri_real": {"coils": 3, "sigmas": LEVELS}}
-    return write_slices(path, **(kinds.get(bundle, {}) | options))
+    if case in ("div2k_inpainting", "mnist_cs"):
+        return write_images(path, **({"sensing": case == "mnist_cs"} | options))
+    kinds: dict[str, dict[str, Any]] = {"fastmri_real": {"coils": 3, "sigmas": LEVELS}, SINGLE: {"sigmas": LEVELS}}
+    return write_slices(path, **(kinds.get(case, {}) | options))
 
 
 @functools.cache
@@ -204,6 +211,11 @@ def database(folder: Path) -> str:
     uri = f"sqlite:///{folder / 'workflows.db'}"
     connect(uri).search_experiments()
     return uri
+
+
+def load(bundle: str, name: str) -> dict[str, Any]:
+    """A configuration file of a bundle."""
+    return ConfigParser.load_config_file(str(BUNDLES / bundle / "configs" / name))
 
 
 @functools.cache
@@ -221,11 +233,11 @@ def workflow(
     without: tuple[str, ...] = (),
     **overrides: Any,
 ) -> ConfigWorkflow:
-    """The bundle's configuration files with tiny knobs; everything it writes goes to `folder`.
+    """The configuration files of a bundle, or of one of CASES, with tiny knobs; everything it writes goes to `folder`.
 
     Of the knobs in `without`, and of those that its first file doesn't have, it keeps its own values.
     """
-    paths = [str(BUNDLES / bundle / "configs" / file) for file in files]
+    paths = [str(BUNDLES / bundle_of(bundle) / "configs" / file) for file in files]
     inference = "inference.json" in files
     own = entries(Path(paths[0])).difference(without)
     knobs = {name: value for name, value in KNOBS.items() if name in own}
@@ -255,6 +267,18 @@ def causes(error: BaseException) -> str:
         text.append(f"{type(one).__name__}: {one}")
         one = one.__cause__ or one.__context__
     return "\n".join(text)
+
+
+class Recorder(torch.nn.Module):
+    """A reconstructor that keeps what it was given, (y, physics) call by call, and returns empty images."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.channels, self.calls = channels, []
+
+    def forward(self, y: torch.Tensor, physics: Operator, generator: Any = None, g: Any = None) -> torch.Tensor:
+        self.calls.append((y, physics))
+        return torch.zeros(len(y), self.channels, *physics.image_size)
 
 
 class Parts:

@@ -1,4 +1,9 @@
+"""What the tests of bundles share: tiny data files and finished trainings, each made once in a session."""
+
+import functools
+
 import pytest
+from tiny import execute, workflow, write_slices_for
 
 from es_medical.tracking.server import connect
 
@@ -6,3 +11,55 @@ from es_medical.tracking.server import connect
 @pytest.fixture(scope="session")
 def client(workflow_uri):
     return connect(workflow_uri)
+
+
+@pytest.fixture(scope="session")
+def data_file(tmp_path_factory):
+    """Returns the data file of one of CASES."""
+
+    @functools.cache
+    def file(case):
+        return write_slices_for(case, tmp_path_factory.mktemp(case) / "slices.h5")
+
+    return file
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory, data_file, workflow_uri):
+    """Returns the folder of a finished training of a case: two epochs of two steps, with overlays where some are given."""
+
+    @functools.cache
+    def folder(case, *overlays):
+        place = tmp_path_factory.mktemp(f"trained-{case}")
+        one = workflow(["train.yaml", *overlays], place, data_file(case), workflow_uri, case)
+        one.initialize()
+        assert one.check_properties() == []
+        one.run()
+        one.finalize()
+        return place
+
+    return folder
+
+
+@pytest.fixture
+def train(data_file, workflow_uri):
+    """Trains a case into a folder with the knobs that are given; returns the workflow."""
+
+    def run(case, folder, *overlays, source=None, **knobs):
+        files = ["train.yaml", *overlays]
+        return execute(workflow(files, folder, source or data_file(case), workflow_uri, case, **knobs))
+
+    return run
+
+
+@pytest.fixture
+def built(data_file, tmp_path):
+    """Initialises the training of a case, nothing is run; returns what gives its parts."""
+
+    def build(case, *overlays, **knobs):
+        files = ["train.yaml", *overlays]
+        one = workflow(files, tmp_path, data_file(case), "sqlite:///none.db", case, **knobs)
+        one.initialize()
+        return one.parser.get_parsed_content
+
+    return build

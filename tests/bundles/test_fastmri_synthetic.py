@@ -9,24 +9,8 @@ from monai.bundle import ConfigParser, ckpt_export
 from processes import PYTHON, runs, shell
 from tiny import CONFIGS, KNOBS, Parts, causes, execute, names, workflow, write_slices
 
+BUNDLE = "fastmri_synthetic"
 METADATA, INFERENCE = str(CONFIGS / "metadata.json"), str(CONFIGS / "inference.json")
-
-
-@pytest.fixture(scope="module")
-def data_file(tmp_path_factory):
-    return write_slices(tmp_path_factory.mktemp("bundle") / "slices.h5")
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory, data_file, workflow_uri):
-    """The folder of a finished training, and what it said of its properties."""
-    folder = tmp_path_factory.mktemp("trained")
-    one = workflow(["train.yaml"], folder, data_file, workflow_uri)
-    one.initialize()
-    missing = one.check_properties()
-    one.run()
-    one.finalize()
-    return folder, missing
 
 
 # --- configuration
@@ -38,69 +22,28 @@ def test_demo_and_x6_say_what_the_data_must_be():
         assert tuple(merged[knob] for knob in ("acceleration", "center_fraction", "sigma")) == knobs
 
 
-def test_unknown_method_lists_the_valid_ones(data_file, tmp_path, workflow_uri):
-    one = workflow(["train.yaml"], tmp_path, data_file, workflow_uri, method="dip")
-    one.initialize()
+def test_unknown_method_lists_the_valid_ones(train, tmp_path):
     with pytest.raises(RuntimeError) as caught:
-        one.run()
-    assert "unknown method 'dip': choose one of es, es_neq" in causes(caught.value)
+        train(BUNDLE, tmp_path, method="dip")
+    assert "unknown method 'dip': choose one of supervised, supervised_neq, es, es_neq" in causes(caught.value)
 
 
 # --- workflows
 
 
-def test_training_has_every_property_and_leaves_weights(trained):
-    folder, missing = trained
-    assert missing == []
-    assert {"last.pt", "reconstructor.pt", "model.pt"} == names(folder / "models")
-
-
-def test_evaluation_runs(trained, data_file, workflow_uri, client):
-    folder, _ = trained
-    one = workflow(["train.yaml", "evaluate.yaml"], folder, data_file, workflow_uri)
-    one.initialize()
-    assert one.check_properties() == []
-    one.run()
-    one.finalize()
-    assert runs(client, folder.name)[-1].info.run_name.endswith("-evaluate")
-
-
-def test_inference_runs_and_repeats_itself(trained, data_file, tmp_path):
-    folder, _ = trained
-    images = []
-    for batch_size in (2, 3):
-        one = workflow(["inference.json"], folder, data_file, "", output_dir=str(tmp_path / "out"), batch_size=batch_size)
-        one.initialize()
-        assert one.check_properties() == []
-        one.run()
-        one.finalize()
-        with h5py.File(tmp_path / "out" / "reconstructions.h5") as file:
-            images.append(torch.from_numpy(file["reconstruction"][()]))
-    torch.testing.assert_close(*images, rtol=1e-4, atol=1e-5)
-
-
 def test_inference_from_all_of_y_is_the_equivariant_network_and_says_that_it_was_not_chosen_so(trained, data_file, tmp_path):
-    folder, _ = trained
-    one = workflow(["inference.json"], folder, data_file, "", output_dir=str(tmp_path), eval_split_input=False)
+    one = workflow(["inference.json"], trained(BUNDLE), data_file(BUNDLE), "", output_dir=str(tmp_path), eval_split_input=False)
     with pytest.warns(UserWarning, match="chosen by images that are averages over splits"):
         execute(one)
     network, physics = (one.parser.get_parsed_content(name) for name in ("reconstructor", "physics"))
-    with h5py.File(data_file) as data, h5py.File(tmp_path / "reconstructions.h5") as file, torch.no_grad():
+    with h5py.File(data_file(BUNDLE)) as data, h5py.File(tmp_path / "reconstructions.h5") as file, torch.no_grad():
         expected = network(torch.from_numpy(data["measurement"][()]), physics)
         torch.testing.assert_close(torch.from_numpy(file["reconstruction"][()]), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_inference_of_one_split_and_without_ground_truth(trained, tmp_path):
-    folder, _ = trained
-    blind = write_slices(tmp_path / "blind.h5", with_image=False)
-    execute(workflow(["inference.json"], folder, blind, "", output_dir=str(tmp_path / "out"), data_split="test"))
-    with h5py.File(tmp_path / "out" / "reconstructions.h5") as file:
-        assert file["id"].asstr()[()].tolist() == ["item6", "item7", "item8"]
-
-
 def test_inference_without_weights_says_what_to_do(data_file, tmp_path):
     with pytest.raises(RuntimeError) as caught:
-        execute(workflow(["inference.json"], tmp_path, data_file, ""))
+        execute(workflow(["inference.json"], tmp_path, data_file(BUNDLE), ""))
     assert "train first, or set ckpt_dir" in causes(caught.value)
 
 
@@ -111,8 +54,7 @@ def test_inference_without_weights_says_what_to_do(data_file, tmp_path):
     "ignore:UNet.compact:UserWarning",
 )
 def test_export_traces_the_denoiser(trained, tmp_path):
-    folder, _ = trained
-    target, weights = tmp_path / "model.ts", str(folder / "models" / "model.pt")
+    target, weights = tmp_path / "model.ts", str(trained(BUNDLE) / "models" / "model.pt")
     files = {"meta_file": METADATA, "config_file": INFERENCE}
     shape = {"use_trace": True, "input_shape": [1, 2, 16, 16]}
     ckpt_export("network_def", filepath=str(target), ckpt_file=weights, **files, **shape, widths=KNOBS["widths"])
@@ -123,10 +65,10 @@ def test_export_traces_the_denoiser(trained, tmp_path):
     torch.testing.assert_close(exported(x), plain(x))
 
 
-def test_accelerated_knobs_run_on_the_cpu(data_file, tmp_path, workflow_uri, client):
-    execute(workflow(["train.yaml"], tmp_path, data_file, workflow_uri, channels_last=True, amp=True, epochs=1))
+def test_accelerated_knobs_run_on_the_cpu(train, data_file, tmp_path, client):
+    train(BUNDLE, tmp_path, channels_last=True, amp=True, epochs=1)
     assert runs(client, tmp_path.name)[0].info.status == "FINISHED"
-    plain = Parts(data_file)
+    plain = Parts(data_file(BUNDLE))
     plain.denoiser.load_state_dict(torch.load(tmp_path / "models" / "model.pt"))
 
 

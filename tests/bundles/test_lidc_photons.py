@@ -5,9 +5,8 @@ import math
 import h5py
 import pytest
 import torch
-from monai.bundle import ConfigParser
-from processes import runs
-from tiny import BUNDLES, causes, execute, workflow, write_sinograms
+from processes import reconstruct, runs
+from tiny import Recorder, causes, execute, load, workflow, write_sinograms
 
 from data_prep.ct.options import LIDCOptions
 from es_medical.engine import operators, setup
@@ -25,87 +24,74 @@ COUNTED = {"photons": PHOTONS, "sigma": None}
 
 
 @pytest.fixture(scope="module")
-def data_file(tmp_path_factory):
+def counted_file(tmp_path_factory):
     return write_sinograms(tmp_path_factory.mktemp("photons") / "slices.h5", photons=PHOTONS)
 
 
-def train(folder, source, uri, *overlays, **knobs):
-    return execute(workflow(["train.yaml", "photons.yaml", *overlays], folder, source, uri, BUNDLE, **(COUNTED | knobs)))
+def fit(train, folder, source, **knobs):
+    return train(BUNDLE, folder, "photons.yaml", source=source, **(COUNTED | knobs))
 
 
-def reconstruct(folder, source, **knobs):
-    files = ["inference.json", "photons.yaml"]
-    execute(workflow(files, folder, source, "", BUNDLE, dicom=False, experiment="none", **(COUNTED | knobs)))
-    with h5py.File(folder / "eval" / "reconstructions.h5") as file:
-        return torch.from_numpy(file["reconstruction"][()])
+def image_of(folder, source, **knobs):
+    return reconstruct(BUNDLE, folder, source, "photons.yaml", experiment="none", **(COUNTED | knobs))[0]
 
 
 @pytest.mark.parametrize(("method", "domain"), [("es", "pre"), ("es", "post"), ("es_neq", "post"), ("supervised", "post")])
-def test_photons_train_and_reconstruct(tmp_path, data_file, workflow_uri, client, method, domain):
+def test_photons_train_and_reconstruct(tmp_path, counted_file, train, client, method, domain):
     folder = tmp_path / f"photons-{method}-{domain}"
-    train(folder, data_file, workflow_uri, method=method, log_domain=domain, epochs=1)
+    fit(train, folder, counted_file, method=method, log_domain=domain, epochs=1)
     (run,) = runs(client, folder.name)
     assert run.info.status == "FINISHED"
     assert all(math.isfinite(run.data.metrics[name]) for name in ("train/loss", "test/psnr", "test/heldout"))
     assert (run.data.params["photons"], run.data.params["log_domain"]) == (str(PHOTONS), domain)
-    found = reconstruct(folder, data_file, method=method)
-    with h5py.File(data_file) as file:
+    found = image_of(folder, counted_file, method=method)
+    with h5py.File(counted_file) as file:
         truth = torch.from_numpy(file["image"][()])
     assert ((found - truth).square().sum((1, 2, 3)) < 0.3 * truth.square().sum((1, 2, 3))).all()
 
 
-def test_weights_trained_on_photons_are_warned_of_where_noise_is_added_instead(tmp_path, data_file, workflow_uri):
-    train(tmp_path, data_file, workflow_uri, epochs=1)
+def test_weights_trained_on_photons_are_warned_of_where_noise_is_added_instead(tmp_path, counted_file, train):
+    fit(train, tmp_path, counted_file, epochs=1)
     with pytest.warns(UserWarning, match=r"were trained with photons 20000\.0, they are used with None"):
-        reconstruct(tmp_path, data_file, photons=None)
+        image_of(tmp_path, counted_file, photons=None)
 
 
 @pytest.mark.parametrize("photons", [None, PHOTONS])
 @pytest.mark.parametrize("method", TRAINED)
-def test_splitting_losses_divide_photons_where_they_are_counted(data_file, method, photons):
-    loss = setup.build_loss(method, str(data_file), Split("views"), D4(), D4(), photons=photons)
+def test_splitting_losses_divide_photons_where_they_are_counted(counted_file, method, photons):
+    loss = setup.build_loss(method, str(counted_file), Split("views"), D4(), D4(), photons=photons)
     divides = photons is not None and method in ("es", "es_neq", "splitting")
     assert isinstance(loss, PhotonSplitting) == divides
     if divides:
-        assert loss.transmission == operators.read_transmission(str(data_file), PHOTONS)
+        assert loss.transmission == operators.read_transmission(str(counted_file), PHOTONS)
         assert isinstance(loss.group, D4) == (method == "es_neq")
 
 
-def test_knobs_reach_the_loss(data_file):
+def test_knobs_reach_the_loss(counted_file):
     loss = setup.build_loss(
-        "es", str(data_file), Split("views"), D4(), D4(), alpha=1.0, consistency_weight=0.3, n_splits=2, photons=PHOTONS,
+        "es", str(counted_file), Split("views"), D4(), D4(), alpha=1.0, consistency_weight=0.3, n_splits=2, photons=PHOTONS,
         log_domain="post", rotations=3,
     )  # fmt: skip
     assert isinstance(loss, SeveralSplits)
     assert (loss.loss.alpha, loss.loss.share, loss.loss.consistency_weight, loss.loss.log_domain) == (1.0, 0.5, 0.3, "post")
     assert loss.loss.group is not None
     with pytest.raises(ValueError, match="use weighting none"):
-        setup.build_loss("es", str(data_file), Split("views"), D4(), D4(), photons=PHOTONS, log_domain="post", weighting="ramp")
+        setup.build_loss(
+            "es", str(counted_file), Split("views"), D4(), D4(), photons=PHOTONS, log_domain="post", weighting="ramp"
+        )
 
 
-class Recorder(torch.nn.Module):
-    """A reconstructor that keeps what it was given and returns air."""
-
-    def __init__(self):
-        super().__init__()
-        self.inputs = []
-
-    def forward(self, y, physics, generator=None, g=None):
-        self.inputs.append((y, physics.mask))
-        return torch.zeros(len(y), 1, *physics.image_size)
-
-
-def test_inferer_divides_photons_as_the_loss_does(data_file):
+def test_inferer_divides_photons_as_the_loss_does(counted_file):
     """Whole thinned photons on M1, other ones in every sample, and nothing on M2; sigma is not asked for."""
-    physics = operators.build_scanner(str(data_file), None, None, photons=PHOTONS)
-    scan, share, network = operators.read_transmission(str(data_file), PHOTONS), target_share(0.5), Recorder()
-    with h5py.File(data_file) as file:
+    physics = operators.build_scanner(str(counted_file), None, None, photons=PHOTONS)
+    scan, share, network = operators.read_transmission(str(counted_file), PHOTONS), target_share(0.5), Recorder(1)
+    with h5py.File(counted_file) as file:
         y = torch.from_numpy(file["measurement"][()])[:2]
     split = Split("views", 0.5)
     Inferer(split, 3, None, 0.5, transmission=scan)(network, Batch(y, physics, ids=["a", "b"]))
     inputs = []
-    for seen, mask in network.inputs:
-        inside = mask.expand_as(seen) == 1
+    for seen, masked in network.calls:
+        inside = masked.mask.expand_as(seen) == 1
         assert (seen[~inside] == 0).all()
         photons = (1 - share) * PHOTONS * scan.transmitted(seen[inside].double())
         whole = photons.round().clamp(min=0.5)
@@ -120,16 +106,16 @@ def test_inferer_divides_photons_as_the_loss_does(data_file):
 
 
 def test_overlay_is_what_the_command_makes(tmp_path):
-    overlay = ConfigParser.load_config_file(str(BUNDLES / BUNDLE / "configs" / "photons.yaml"))
+    overlay = load(BUNDLE, "photons.yaml")
     options = LIDCOptions(photons=overlay["photons"])
     assert overlay["sigma"] is None
     assert options.noise == "10000 photons on a ray through air"
 
 
-def test_photons_of_the_overlay_are_asked_of_the_file(tmp_path, data_file):
+def test_photons_of_the_overlay_are_asked_of_the_file(tmp_path, counted_file):
     """The overlay's own 10,000, where 20,000 were sent; and a file of Gaussian noise."""
     gaussian = write_sinograms(tmp_path / "gaussian.h5")
-    for source, message in ((data_file, "was made with photons 20000"), (gaussian, "holds no photon counts")):
+    for source, message in ((counted_file, "was made with photons 20000"), (gaussian, "holds no photon counts")):
         one = workflow(["train.yaml", "photons.yaml"], tmp_path, source, "sqlite:///n.db", BUNDLE, without=("photons", "sigma"))
         with pytest.raises(RuntimeError) as caught:
             execute(one)
