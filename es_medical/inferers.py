@@ -52,7 +52,7 @@ class Inferer:
         n_samples: J.
         sigma: standard deviation of the noise, in the units of y; None takes that of each item.
         alpha: recorruption strength.
-        group: the group of the reconstructor, None when it has none (then `g` is not handed to it).
+        group: the group of the reconstructor, None when it has none (then it is called without `g`).
         split_input: whether the network was trained on split measurements (ES) or on all of y.
         eval_split_input: whether the image of a network trained on splits is the average over splits, or comes from all of y.
         whole_group: use every g for each sample (|G| times the cost) in place of a random one.

@@ -104,7 +104,7 @@ class Split:
         return (center if self.unit == "lines" else center.repeat(height))[None] & units.bool()
 
     def _grid(self, physics: Operator) -> tuple[int, ...]:
-        """The last sides of y, as many as a unit tells apart or shares."""
+        """The last sides of y, those that units differ along or share."""
         if self.unit not in physics.units:
             known = " or ".join(physics.units)
             raise TypeError(f"{type(physics).__name__} measures {physics.measured}, which has no {self.unit}: use {known}")

@@ -1,4 +1,4 @@
-"""The operator of a slice file and the split of its measurements, once the file is what the configuration says."""
+"""The operator of a slice file and the split of its measurements; a file that differs from the configuration is refused."""
 
 import math
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ def build_physics(
     sigma: float | None = None,
     device: torch.device | str = "cpu",
 ) -> MRI | MultiCoilProtocol:
-    """Make the operator of a slice file, single- or multi-coil as the file is, once it is what the configuration says.
+    """Make the operator of a slice file, single- or multi-coil as the file is, and check the file against the configuration.
 
     Args:
         data_file: HDF5 file of slices (schema 1).
@@ -47,7 +47,7 @@ def build_scanner(
     device: torch.device | str = "cpu",
     photons: float | None = None,
 ) -> Operator:
-    """Make the CT scanner of a slice file, once it is what the configuration says.
+    """Make the CT scanner of a slice file, and check the file against the configuration.
 
     Args:
         data_file: HDF5 file of sinograms (schema 1).
@@ -98,7 +98,7 @@ def build_inpainting(
     sigma: float | None = None,
     device: torch.device | str = "cpu",
 ) -> Inpainting:
-    """Make the operator of a slice file of images with missing values, once it is what the configuration says.
+    """Make the operator of a slice file of images with missing values, and check the file against the configuration.
 
     Args:
         data_file: HDF5 file of slices (schema 1).
@@ -123,7 +123,7 @@ def build_inpainting(
 def build_sensing(
     data_file: str, ratio: float | None = None, sigma: float | None = None, device: torch.device | str = "cpu"
 ) -> CompressedSensing:
-    """Make the operator of a slice file of compressed sensing, once it is what the configuration says.
+    """Make the operator of a slice file of compressed sensing, and check the file against the configuration.
 
     Args:
         data_file: HDF5 file of slices (schema 1), with the matrix.

@@ -23,7 +23,7 @@ def training_step(
     optimizer's state and the generator change. Everything but the denoiser (see `Accelerated`) is float32.
 
     A gradient that is not finite is not applied: it counts as zero, so that the weights stay finite until the caller
-    looks. The caller must look: "loss" and "grad_norm" tell the truth, and one that is not finite is an error to raise.
+    looks. The caller must look: "loss" and "grad_norm" are then not finite, which is an error to raise.
     In distributed training "grad_norm" is not finite on every process, "loss" on the one whose batch was the cause.
 
     Args:

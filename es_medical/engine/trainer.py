@@ -42,8 +42,8 @@ class Trainer(SupervisedTrainer):
         clip: largest norm of the gradient, None for no limit.
         seed: of the splits, noise and g; each process draws its own.
         check_interval: steps between two looks at the loss on a GPU.
-        scheduler: of the learning rate; a `Schedule` is told the number of every step, for its warm-up. Who runs the epochs
-            steps it at the end of each.
+        scheduler: of the learning rate; a `Schedule` is given the number of every step, for its warm-up. Whatever runs
+            the epochs steps it at the end of each.
         average: of the weights, updated after every step; None for none.
     """
 
@@ -134,5 +134,5 @@ def _end_workers(loader: Any) -> None:  # noqa: ANN401 - MONAI calls it an itera
 
 
 def _reconstruct(inferer: Inferer, network: nn.Module, y: Tensor, physics: Operator, generator: Any = None) -> Tensor:  # noqa: ANN401
-    """Call the network as MONAI's inferers do: inferer(inputs, network, ...)."""
+    """Reconstruct through MONAI's inferer, which takes the network as its second argument, as a `Reconstructor`."""
     return inferer(y, network, physics, generator)

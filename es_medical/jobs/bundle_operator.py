@@ -28,12 +28,12 @@ from es_medical.types import Image
 
 
 class Subject(NamedTuple):
-    """What is looked at.
+    """The operator that is diagnosed, and what its configuration says.
 
     Attributes:
         physics: the operator.
         images: typical images (B, C, H, W) of the data file; None where it has none, or there is no file.
-        data_file: the slice file; None where the knobs stand in.
+        data_file: the slice file; None where the operator is made from the knobs alone.
         words: where the operator comes from.
         knobs: the configuration's plain values.
         split: how the measurements are divided; None where the configuration doesn't say.
@@ -86,7 +86,7 @@ def read_subject(
     if size is not None:
         raise ValueError(f"the size of the images is that of the data file, {found}: --size is for a look without one")
     physics, images = _read(parser, found, n_images)
-    knobs |= {"data_file": found.name}  # the folder is nobody's business
+    knobs |= {"data_file": found.name}  # the path is left out on purpose
     return Subject(physics, images, found, f"the operator of {found.name}", knobs, _split(knobs, physics), *names)
 
 
@@ -179,7 +179,7 @@ Knobs = Mapping[str, Any]
 
 
 class Assumed(NamedTuple):
-    """An operator that stands in for that of a data file, and in words what was assumed."""
+    """An operator in place of that of a data file, and in words what was assumed."""
 
     physics: Operator
     words: str

@@ -1,4 +1,4 @@
-"""The job that calibrates intervals on measurements alone, and says how often they hold the truth where it is known."""
+"""Calibrate intervals on measurements alone, and count how often they hold the truth where it is known."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -44,7 +44,7 @@ SHOWN = (0.5, 0.8, 0.9, 0.95)
 """Levels in the printed table."""
 
 
-class Kind(NamedTuple):
+class IntervalKind(NamedTuple):
     """One kind of interval."""
 
     name: str
@@ -54,10 +54,10 @@ class Kind(NamedTuple):
     """The same, fewer of them, for each fold of held-out measurements."""
 
 
-class Found(NamedTuple):
-    """What a job found out about one kind of interval."""
+class IntervalResult(NamedTuple):
+    """Calibration and coverage of one kind of interval."""
 
-    kind: Kind
+    kind: IntervalKind
     calibration: Calibration
     panels: dict[str, dict[str, list[Coverage]]]
     """What is to be covered -> name of the interval, calibrated or not -> its coverage."""
@@ -119,28 +119,28 @@ class CalibrationJob:
             self._keep(found[0].calibration, tracker)
             self._report(found, epoch, tracker)
 
-    def _kinds(self) -> list[Kind]:
+    def _kinds(self) -> list[IntervalKind]:
         """The bootstrap first; the spread where images are averages of passes on splits."""
         inferer, both = self.validator.inferer, (self.n_bootstrap, FEWER)
         bootstraps = (EquivariantBootstrap(self.group, n, inferer.seed, inferer.transmission) for n in both)
         one_pass = estimator(inferer, unwrapped(self.checkpoints.network), 1)
-        kinds = [Kind("bootstrap", *bootstraps)]
-        return kinds + [Kind("spread", *(Passes(one_pass, n) for n in both))] * inferer.averages_splits
+        kinds = [IntervalKind("bootstrap", *bootstraps)]
+        return kinds + [IntervalKind("spread", *(Passes(one_pass, n) for n in both))] * inferer.averages_splits
 
-    def _calibrated(self, kind: Kind) -> Found:
+    def _calibrated(self, kind: IntervalKind) -> IntervalResult:
         ours, _ = self._heldout(self.validator, kind)
         settings = interval_settings(self.validator.inferer, self.group, self.checkpoints.folder, self.record.method)
         calibration = Calibration(ours, settings | {"n_bootstrap": self.n_bootstrap, "n_folds": self.n_folds})
         test, scale = self._heldout(self.tester, kind)
         names = kind.name, f"{kind.name}, calibrated", f"{kind.name}, self-calibrated"
-        panels = {"held-out measurements": {names[0]: curve(test), names[1]: _calibrated(test, calibration)}}
+        panels = {"held-out measurements": {names[0]: curve(test), names[1]: _widened(test, calibration)}}
         if "image" in self.tester.data_loader.dataset[0]:  # type: ignore[union-attr]
             images = self._images(kind)
-            curves = curve(images), _calibrated(images, calibration), curve(scaled(images, scale))
+            curves = curve(images), _widened(images, calibration), curve(scaled(images, scale))
             panels["images"] = dict(zip(names, curves, strict=True))
-        return Found(kind, calibration, panels)
+        return IntervalResult(kind, calibration, panels)
 
-    def _heldout(self, engine: Evaluator, kind: Kind) -> tuple[Distances, Scale]:
+    def _heldout(self, engine: Evaluator, kind: IntervalKind) -> tuple[Distances, Scale]:
         f, inferer = estimator(engine.inferer, unwrapped(self.checkpoints.network)), engine.inferer
 
         def measure(batch: Batch) -> Columns:
@@ -150,7 +150,7 @@ class CalibrationJob:
         error, resampled, factor, uncertainty = _measured(engine, measure)
         return Distances(error, resampled), Scale(factor, uncertainty)
 
-    def _images(self, kind: Kind) -> Distances:
+    def _images(self, kind: IntervalKind) -> Distances:
         f = estimator(self.tester.inferer, unwrapped(self.checkpoints.network))
 
         def measure(batch: Batch) -> Columns:
@@ -167,7 +167,7 @@ class CalibrationJob:
             tracker.log_artifact(path, "uncertainty")
             logger.info("calibrated on %d validation slices, without ground truth: see %s", calibration.n, path)
 
-    def _report(self, found: list[Found], epoch: int, tracker: Tracker) -> None:
+    def _report(self, found: list[IntervalResult], epoch: int, tracker: Tracker) -> None:
         panels: dict[str, dict[str, list[Coverage]]] = {}
         for one in found:
             for truth, curves in one.panels.items():
@@ -182,7 +182,7 @@ class CalibrationJob:
             print_coverage(coverage_table(panels, SHOWN), found[0].calibration, folder)
 
 
-def _calibrated(distances: Distances, calibration: Calibration) -> list[Coverage]:
+def _widened(distances: Distances, calibration: Calibration) -> list[Coverage]:
     return curve(distances.times(torch.ones(1, 1)), calibration.factor)
 
 
@@ -233,7 +233,7 @@ def print_coverage(table: Mapping[str, list[str]], calibration: Calibration, fol
     console.width = max(console.width, 130)
     console.print(
         f"calibrated: 90 % of the errors are below {calibration.factor(0.9):.2f} times what the bootstrap predicts, by the "
-        f"held-out measurements of {calibration.n} slices, which vouch for levels up to {100 * calibration.highest_level:.0f} %"
+        f"held-out measurements of {calibration.n} slices, enough for levels up to {100 * calibration.highest_level:.0f} %"
     )
     console.print(f"picture:  {folder / PICTURE}", soft_wrap=True)
 
@@ -247,8 +247,8 @@ def warn_of_other_slices(curves: Mapping[str, Sequence[Coverage]], level: float 
         for one in points:
             if name == "bootstrap, calibrated" and one.level == level and not one.low <= level <= one.high:
                 text = (
-                    "%.0f %% intervals cover the held-out measurements of %d of %d test slices: validation slices are no "
-                    "likeness of them; calibrate each slice by itself: --calibrate_by scan"
+                    "%.0f %% intervals cover the held-out measurements of %d of %d test slices: validation slices do not "
+                    "represent them; calibrate each slice by itself: --calibrate_by scan"
                 )
                 logger.warning(text, 100 * level, one.covered, one.n)
 

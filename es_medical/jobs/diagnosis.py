@@ -39,7 +39,7 @@ class Report:
     """What is shown of a diagnosis.
 
     Attributes:
-        subject: what was looked at.
+        subject: the operator that was diagnosed.
         diagnosis: the numbers.
         table: columns of text.
         verdict: paragraphs in plain words.

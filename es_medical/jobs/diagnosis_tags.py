@@ -1,4 +1,4 @@
-"""What the group of a training can add to its operator, as tags of the run; a group that adds nothing is told at the start."""
+"""What the group of a training can add to its operator, as tags of the run; warns at the start of a group that adds nothing."""
 
 import copy
 import logging

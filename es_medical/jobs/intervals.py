@@ -80,7 +80,7 @@ def read_factor(path: Path, level: float, settings: Mapping[str, Any]) -> float:
     if not math.isfinite(factor):
         raise ValueError(f"{path} has an infinite factor: its resampled images do not vary; calibrate with another group")
     if level > calibration.highest_level:
-        text = "%d calibration items vouch for levels up to %.3g, %g is asked for: intervals may be too narrow"
+        text = "%d calibration items are enough for levels up to %.3g, %g is asked for: intervals may be too narrow"
         logger.warning(text, calibration.n, calibration.highest_level, level)
     logger.info(
         "intervals of level %g: %.3g times the mean error of the bootstrap, calibrated on %d items",
@@ -99,7 +99,7 @@ def interval_settings(inferer: Inferer, group: Group, ckpt_dir: str | Path, meth
 
 
 def check_settings(path: Path, kept: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Raise ValueError where a calibration is not of what it is to be used for; the message names what differs."""
+    """Raise ValueError where a calibration was made with other weights or settings; the message names what differs."""
     different = [f"{name} {before} and {now}" for name, (before, now) in changed(complete(kept), given).items()]
     if different:
         raise ValueError(f"{path} was made for something else ({'; '.join(different)}): calibrate anew by {CALIBRATE}")

@@ -22,7 +22,7 @@ from es_medical.tracking import Tracker, make_tracker
 logger = logging.getLogger(__name__)
 
 STEPS = ("initialize", "run", "finalize")
-"""Entries of a configuration that are done, and no knobs."""
+"""Entries of a configuration that are instructions, not knobs."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Record:
         tags: what the run is: method, operator, bundle, ...
         output_dir: folder for what is not sent to MLflow yet.
         data_file: the slice file, for the lineage.
-        study: what the run is a part of, as `es_medical.report` tells its runs from others; None for nothing.
+        study: name of the study that the run is a part of, by which `es_medical.report` finds it; None for none.
         parent_run: MLflow run that this one is a child of; None for none.
         window: values shown as black and white in pictures, in stored units.
         error_max: value shown as white in spread and error pictures.

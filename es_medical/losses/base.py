@@ -77,6 +77,6 @@ def _per_entry(values: Tensor, mask: Mask) -> PerItem:
 
 
 def check_noise(sigma: float | Tensor | None, sigma_factor: float) -> None:
-    """Raise ValueError for a negative noise level or factor; a tensor is not looked at, a GPU would have to wait."""
+    """Raise ValueError for a negative noise level or factor; a tensor is not read, for a GPU would have to wait."""
     if (isinstance(sigma, int | float) and not sigma >= 0) or not sigma_factor >= 0:
         raise ValueError(f"sigma and sigma_factor must be >= 0, got {sigma} and {sigma_factor}")

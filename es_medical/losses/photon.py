@@ -46,8 +46,8 @@ class PhotonSplitting:
         consistency_weight: w.
         group: what an explicit g is drawn from, as in `EquivariantSplitting`.
         log_domain: "pre" or "post".
-        weighting: W of the residual in "pre"; None for the identity, the only one in "post": what joins rays of random weights
-            would mix their noise.
+        weighting: W of the residual in "pre"; None for the identity, the only one in "post": a weighting that combines rays
+            of random weights would mix their noise.
 
     Raises:
         ValueError: an argument is out of range, or there is a weighting in "post".

@@ -21,7 +21,7 @@ class Sure:
 
         L = |h(y) - y|^2 / m - sigma^2 + 2 sigma^2 / (m tau) b^T (h(y + tau b) - h(y)),    E L = E |h(y) - A x|^2 / m
 
-    up to the finite step tau. It says nothing of the null space of A. Two network passes, which share what f draws (the g of
+    up to the finite step tau. It is blind to the null space of A. Two network passes, which share what f draws (the g of
     a Reynolds average): each f_g has a divergence of its own, and a difference of two f_g would be of order 1 / tau.
 
     With a weighting W, |W M r|^2 in place of |M r|^2 (M keeps measured entries): E epsilon^T V h = sigma^2 tr(V dh/dy) with
@@ -134,7 +134,7 @@ def finite_step(sigma: float | Tensor, tau: float | None) -> float | Tensor:
 def replayed(generator: Generator | None, device: torch.device | str) -> tuple[Generator, Generator]:
     """Return a generator and one that will draw the same numbers: f(y) and f(y + tau b) are then the same function.
 
-    Neither the states, which the CPU keeps, nor the seed that stands in for None make a GPU wait.
+    Neither the states, which the CPU keeps, nor the seed that is drawn in place of None make a GPU wait.
     """
     if generator is None:
         generator = torch.Generator(device).manual_seed(int(torch.randint(2**62, ())))

@@ -27,7 +27,7 @@ class Unsure:
     This is SURE with the multiplier eta in place of sigma^2. For white noise of level sigma, of which the best estimate of A x
     from y leaves a mean square error e over the measured numbers, eta = sigma^2 / (1 - e / sigma^2), and the best h is
     y + eta grad log p(y) (their theorem, with Tweedie's formula). That is near sigma^2 where images are simple, e << sigma^2,
-    and more where noise can't be told from them. A weighting W enters as in `Sure`.
+    and more where noise can't be distinguished from them. A weighting W enters as in `Sure`.
 
     log eta is the parameter `noise_multiplier` of the reconstructor (`attach_multiplier`): it is optimised, saved and shared by
     processes as any weight is. Its gradient is reversed: while the optimiser descends in f, it ascends in eta. Adam, whose

@@ -32,7 +32,7 @@ class Replica(NamedTuple):
 
 @runtime_checkable
 class Resampler(Protocol):
-    """Draws images x_i around x_hat = f(y) whose distances from x_hat stand for those of x_hat from the unknown x."""
+    """Draws images x_i around x_hat = f(y) whose distances from x_hat estimate that of x_hat from the unknown x."""
 
     n_samples: int
     """Number N of images for each item."""
@@ -61,9 +61,7 @@ class EquivariantBootstrap:
     def __init__(
         self, group: Group | None, n_samples: int = 30, seed: int = 0, transmission: Transmission | None = None
     ) -> None:
-        if n_samples < 2 or n_samples != int(n_samples):
-            raise ValueError(f"n_samples must be a whole number, at least 2, got {n_samples}")
-        self.group, self.n_samples, self.seed, self.transmission = group, int(n_samples), seed, transmission
+        self.group, self.n_samples, self.seed, self.transmission = group, _several(n_samples), seed, transmission
 
     @torch.no_grad()
     def __call__(self, f: Estimator, x_hat: Image, batch: Batch) -> Iterator[Replica]:
@@ -108,9 +106,7 @@ class Passes:
     """
 
     def __init__(self, one_pass: Estimator, n_samples: int = 30) -> None:
-        if n_samples < 2 or n_samples != int(n_samples):
-            raise ValueError(f"n_samples must be a whole number, at least 2, got {n_samples}")
-        self.one_pass, self.n_samples = one_pass, int(n_samples)
+        self.one_pass, self.n_samples = one_pass, _several(n_samples)
 
     @torch.no_grad()
     def __call__(self, f: Estimator, x_hat: Image, batch: Batch) -> Iterator[Replica]:
@@ -118,3 +114,9 @@ class Passes:
         for i in range(self.n_samples):
             error = self.one_pass(replace(batch, ids=[f"{name}/pass{i}" for name in batch.ids])) - x_hat
             yield Replica(error, error)
+
+
+def _several(n_samples: float) -> int:
+    if n_samples < 2 or n_samples != int(n_samples):
+        raise ValueError(f"n_samples must be a whole number, at least 2, got {n_samples}")
+    return int(n_samples)

@@ -27,7 +27,7 @@ class Calibration:
     For another item of the same kind, e <= factor(p) r then holds with probability p at least, whatever the network and the
     resampling are worth, as far as e is that of held-out measurements. For the error of the whole image it holds under one
     assumption, which no measurement can test: **resampling is as much too narrow outside the measured set as it is on the
-    held-out part of it**, entries weighted by how many they stand for.
+    held-out part of it**, entries weighted by how many they represent.
 
     Attributes:
         distances: of the calibration items, over held-out measurements.
@@ -44,7 +44,7 @@ class Calibration:
 
     @property
     def highest_level(self) -> float:
-        """Highest level that n items can vouch for, n / (n + 1); above it the factor is that of this level's rank."""
+        """Highest level that n items are enough for, n / (n + 1); above it the factor is that of this level's rank."""
         return self.n / (self.n + 1)
 
     def factor(self, level: float) -> float:

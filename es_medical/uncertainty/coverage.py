@@ -6,7 +6,7 @@ from typing import NamedTuple
 from es_medical.uncertainty.distances import Distances
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
-"""Nominal levels at which coverage is looked at."""
+"""Nominal levels at which coverage is found."""
 
 
 class Coverage(NamedTuple):

@@ -1,4 +1,4 @@
-"""Which measurements are held out, and which of the never measured ones they stand for."""
+"""Which measurements are held out, and how many of the never measured ones each of them represents."""
 
 from collections.abc import Iterator
 
@@ -48,12 +48,12 @@ def folds(split: Split, physics: Operator, n_items: int, generator: Generator | 
 
 
 def representation(physics: Operator, split: Split) -> Tensor:
-    """Weights of held-out entries, broadcastable to y: how many entries of y, never measured, each of them stands for.
+    """Weights of held-out entries, broadcastable to y: how many entries of y, never measured, each represents.
 
     k-space is sampled more densely at its centre, and errors are other there: every line or entry that was not measured is
     shared among the measured ones that may be held out, by a Gaussian of the difference of their distances from the centre,
-    with a standard deviation of 1/16 of the width (Horvitz-Thompson weights, smoothed). Entries of other measurements stand for
-    all alike.
+    with a standard deviation of 1/16 of the width (Horvitz-Thompson weights, smoothed). Entries of other measurements have
+    equal weights.
 
     Args:
         physics: the operator A.

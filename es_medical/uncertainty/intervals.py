@@ -32,7 +32,7 @@ class Intervals(NamedTuple):
     heldout: PerItem
     """As of the inferer alone."""
     halfwidth: Float[Tensor, "b 1 h w"]
-    """Of each pixel: |x_hat - x| is to be below it, see `pixel_error`."""
+    """Of each pixel: |x_hat - x| should be below it, see `pixel_error`."""
     bound: PerItem
     """Of the root-mean-square error of each image."""
 

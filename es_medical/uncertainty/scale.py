@@ -1,4 +1,4 @@
-"""Calibration of a scan by itself: how many times larger errors are than resampling predicts, on its held-out measurements."""
+"""Calibrate a scan by its own held-out measurements: how many times larger errors are there than resampling predicts."""
 
 from typing import NamedTuple
 
@@ -55,7 +55,7 @@ def heldout_scale(
 
     The scale of an item is s = sqrt(sum_k e_k / sum_k r_k) over the folds k, with the found and the mean resampled energies e_k
     and r_k; the variance of log s is (K - 1) / K sum_k (log s_-k - mean)^2, where s_-k leaves out fold k. That is how far the
-    scale may differ on other measurements of the same item: a scan is calibrated by itself, and need not be like others.
+    scale may differ on other measurements of the same item: a scan is calibrated by itself alone, and need not be like others.
     """
     error, resampled, entries = folded_energies(f, resampler, batch, split, n_folds, seed)
     found = Distances(root_mean(error.sum(0), entries.sum(0)), root_mean(resampled.sum(0), entries.sum(0)[:, None]))
