@@ -1,9 +1,10 @@
 import pytest
 import torch
+from dense_ct import DenseCT, even_views
 from helpers import Recorder, line_mri, randn, rng, virtual_batch, within
 
 from es_medical.groups import D4
-from es_medical.losses import EquivariantSplitting, SeveralSplits, mean_square
+from es_medical.losses import EquivariantSplitting, FrequencyWeighting, RampWeighting, SeveralSplits, mean_square
 from es_medical.networks import MoDL, ReynoldsAveraging, unet
 from es_medical.physics import MRI, Batch, VirtualPhysics, measure
 from es_medical.splits import Split
@@ -36,36 +37,49 @@ def equivariant(seed=0):
     return ReynoldsAveraging(network, D4()).eval()
 
 
-def draws(loss, true_sigma, weight=0.7, n=6_000, seed=0):
-    """Loss of n noisy measurements of one image, and the noiseless quantity for the same reconstructions and splits."""
-    physics, generator = line_mri((8, 8), seed=1), rng(seed)
-    x = randn(1, 2, 8, 8, seed=5).expand(n, -1, -1, -1)
-    f = Recorder(nonlinear)
-    total = loss(f, Batch(measure(physics, x, true_sigma, generator), physics), generator).total
+PROBLEMS = {
+    "lines": (line_mri((8, 8), seed=1), Split("lines", 0.6), None),
+    "samples": (line_mri((8, 8), seed=1), Split("samples", 0.6), None),
+    "lines, weighted": (line_mri((8, 8)), Split("lines", 0.5), FrequencyWeighting()),
+    **{
+        f"{unit}, weighted": (DenseCT(6, even_views(4)), Split(unit, 0.6), RampWeighting())
+        for unit in ("views", "rays", "bins")
+    },
+}
+each_problem = pytest.mark.parametrize("problem", PROBLEMS)
+
+
+def excess(problem, alpha, assumed, constant_of=None, n=6_000):
+    """Loss of n noisy measurements of one image, less what it stands for: the noiseless one, and a constant of the noise.
+
+    With the mean t = tr(M W^2 M) / m of what white noise costs, 1 without a weighting and with the ramp, the constant is
+    w (sigma^2 + sigma_assumed^2 / alpha^2) t_1 + sigma^2 t_2.
+    """
+    (physics, split, weighting), w, generator = PROBLEMS[problem], 0.7, rng(3)
+    dtype = torch.float64 if isinstance(physics, DenseCT) else torch.float32
+    x = randn(1, *physics.img_size, seed=5, dtype=dtype).expand(n, -1, -1, -1)
+    f, y = Recorder(nonlinear), measure(physics, x, SIGMA, generator)
+    total = EquivariantSplitting(split, assumed, alpha, w, weighting=weighting)(f, Batch(y, physics), generator).total
     error, m1 = physics.A(f.gave[-1]) - physics.A(x), f.physics[-1].mask
-    return total, weight * mean_square(error, m1) + mean_square(error, physics.mask - m1)
+    m2, ones = physics.mask - m1, torch.ones_like(y)
+    noiseless = w * mean_square(error, m1, weighting) + mean_square(error, m2, weighting)
+    t1, t2 = (mean_square(ones, m, weighting) if "lines" in problem else 1.0 for m in (m1, m2))
+    believed = SIGMA if constant_of is None else constant_of
+    return (total - noiseless - w * (SIGMA**2 + believed**2 / alpha**2) * t1 - SIGMA**2 * t2).double()
 
 
 @pytest.mark.parametrize("alpha", [0.3, ALPHA, 1.5])
-@pytest.mark.parametrize("unit", ["lines", "samples"])
-def test_mean_of_gaussian_es_is_the_noiseless_quantity_and_a_constant(alpha, unit):
+@each_problem
+def test_mean_of_gaussian_es_is_the_noiseless_quantity_and_a_constant(problem, alpha):
     """Within 4 standard errors (99.99 %); noise of y, recorruption and split are all drawn anew each time."""
-    w, split = 0.7, Split(unit, 0.6)
-    total, noiseless = draws(EquivariantSplitting(split, SIGMA, alpha, w), SIGMA, w)
-    constant = w * SIGMA**2 * (1 + 1 / alpha**2) + SIGMA**2
-    assert within(total - noiseless, constant)
-    assert within(total, constant + noiseless.mean())
+    assert within(excess(problem, alpha, SIGMA), 0.0)
 
 
-@pytest.mark.parametrize("wrong", [0.0, 0.75 * SIGMA, 1.3 * SIGMA])
-def test_wrong_noise_level_biases_the_loss(wrong):
+@pytest.mark.parametrize("wrong", [0.0, 0.5 * SIGMA, 2 * SIGMA])
+@each_problem
+def test_wrong_noise_level_biases_the_loss(problem, wrong):
     """The same test notices: the recorruption no longer cancels the noise that the network saw."""
-    w = 0.7
-    total, noiseless = draws(EquivariantSplitting(Split(split_ratio=0.6), wrong, ALPHA, w), SIGMA, w)
-    constant = w * (SIGMA**2 + wrong**2 / ALPHA**2) + SIGMA**2  # the right one for these two levels: only the bias is left
-    assert not within(total - noiseless, constant, standard_errors=8)
-    if wrong:
-        assert not within(total - noiseless, w * wrong**2 * (1 + 1 / ALPHA**2) + wrong**2, standard_errors=8)
+    assert not within(excess(problem, ALPHA, wrong, wrong), 0.0, standard_errors=8)  # with the right constant: the bias is left
 
 
 def test_noise_level_of_each_item():
