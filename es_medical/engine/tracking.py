@@ -1,4 +1,4 @@
-"""The name of `python -m es_medical.tracking` in 0.1; messages of its runs print it."""
+"""The name that `python -m es_medical.tracking` had in 0.1, kept because runs of 0.1 printed it."""
 
 import runpy
 

@@ -6,8 +6,7 @@
 from pathlib import Path
 
 from es_medical.tracking.names import flatten
-from es_medical.tracking.system import environment, git_commit
-from es_medical.tracking.termination import TerminatedError, terminate_on_sigterm
+from es_medical.tracking.system import TerminatedError, environment, git_commit, terminate_on_sigterm
 from es_medical.tracking.tracker import NullTracker, Tracker
 
 __all__ = [

@@ -1,8 +1,7 @@
-"""Files as MLflow shows them, written locally: stepped images, models, copies."""
+"""Files as MLflow shows them, written locally: stepped images and models."""
 
 import copy
 import logging
-import shutil
 import uuid
 import warnings
 from collections.abc import Iterator
@@ -46,17 +45,6 @@ def write_image(folder: Path, image: npt.NDArray[np.uint8], key: str, step: int,
     picture.save(folder / f"{name}.png")
     picture.thumbnail((THUMBNAIL, THUMBNAIL))
     picture.save(folder / f"{name}+compressed.webp")
-
-
-def copy_artifact(source: Path, target: Path) -> Path:
-    """Copy a file or a folder.
-
-    Raises:
-        OSError: `source` cannot be read.
-    """
-    if source.is_dir():
-        return Path(shutil.copytree(source, target))
-    return Path(shutil.copyfile(source, target))
 
 
 def save_model(module: "nn.Module", example: "Tensor", folder: Path) -> None:

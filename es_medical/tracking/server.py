@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from es_medical.tracking.spool import held
+from es_medical.tracking.spool import take_lock
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -56,6 +56,16 @@ def artifact_location(uri: str, experiment: str) -> str | None:
     return (folder / "mlartifacts" / experiment.replace("/", "_")).as_uri()
 
 
+def experiment_of(client: "MlflowClient", name: str, uri: str) -> str:
+    """Return the id of an experiment, made or restored if need be; `artifact_location` says where its artifacts go."""
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        return client.create_experiment(name, artifact_location=artifact_location(uri, name))
+    if found.lifecycle_stage == "deleted":
+        client.restore_experiment(found.experiment_id)
+    return found.experiment_id
+
+
 def connect(uri: str) -> "MlflowClient":
     """A client of `uri` alone, without the global run and URI, that gives up on a dead server within 5 s.
 
@@ -74,9 +84,9 @@ def connect(uri: str) -> "MlflowClient":
 
 
 def import_mlflow() -> None:
-    """Import MLflow in the calling thread; the deprecations inside it and its database layer are nobody's here.
+    """Import MLflow in the calling thread, without the deprecation warnings of MLflow and its database layer.
 
-    The filter is the process's, because the courier's thread cannot have one of its own.
+    The filter is the whole process's, because the upload thread cannot have one of its own.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -99,9 +109,6 @@ def shown(uri: str) -> str:
     return re.sub(r"//[^@/]+@", "//***@", uri)
 
 
-if TYPE_CHECKING:
-    from mlflow import MlflowClient
-
 PATIENCE = 60.0  # seconds; a new database takes about 5 s, on a slow disk far more
 MIGRATION_ERRORS = ("already exists", "Online migration expected", "No such index")
 
@@ -120,15 +127,17 @@ def open_sqlite(path: Path, uri: str) -> "MlflowClient":
     from mlflow import MlflowClient
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    with held(path.with_name(f"{path.name}.lock"), PATIENCE):
+    lock = take_lock(path.with_name(f"{path.name}.lock"), PATIENCE)
+    try:
         if not path.exists():
             _create(path)
-        try:
-            return MlflowClient(tracking_uri=uri)
-        except Exception as error:
-            if _is_half_made(path, error):
-                raise RuntimeError(f"half-made MLflow database: move it away, then a new one is made: {path}") from error
-            raise
+        return MlflowClient(tracking_uri=uri)
+    except Exception as error:
+        if path.exists() and _is_half_made(path, error):
+            raise RuntimeError(f"half-made MLflow database: move it away, then a new one is made: {path}") from error
+        raise
+    finally:
+        lock.release()
 
 
 def _create(path: Path) -> None:

@@ -6,14 +6,25 @@ import shutil
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from io import FileIO
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from filelock import FileLock, Timeout
+
+EVENTS, STATE, LOCK = "events.jsonl", "state.json", "lock"
+
 Event = dict[str, Any]  # a JSON object; "kind" says how it is sent, "time" is in ms since 1970
+
+
+def now() -> int:
+    """Milliseconds since 1970, as MLflow counts."""
+    return time.time_ns() // 1_000_000
 
 
 class SpoolBusyError(RuntimeError):
@@ -32,7 +43,7 @@ class State:
     """How far a spool is sent.
 
     Attributes:
-        key: Names the run before the server has given it an id; stands on the run as a tag.
+        key: Names the run before the server has given it an id; a tag of the run.
         sent: Bytes of `events.jsonl` that the server has.
         uri: The server that has them.
         run_id: The server's own id of the run, once known.
@@ -49,9 +60,9 @@ class State:
 
 
 class Spool:
-    """A folder with `events.jsonl` (one event a line), `state.json` (how far they are sent), `files/` (what waits).
+    """A folder with `events.jsonl` (one event a line), `state.json` (how far they are sent) and `files/` (files to send).
 
-    Whatever is appended survives the death of the process. One process at a time has it open.
+    What is appended survives the death of the process. One process at a time has the folder open.
 
     Args:
         folder: Made if absent.
@@ -64,8 +75,12 @@ class Spool:
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._path = self.folder / "events.jsonl"
-        self._stream = _open_locked(self._path)
+        try:
+            self._lock = take_lock(self.folder / LOCK, 0.0)
+        except TimeoutError as error:
+            raise SpoolBusyError(f"{self.folder} is in use by another process: let it end, or stop it, first") from error
+        self._path = self.folder / EVENTS
+        self._stream = FileIO(self._path, "a")  # unbuffered
         self._append_lock = threading.Lock()
         _drop_torn_line(self._path)
         self.keep(read_state(self.folder) or State(key=uuid.uuid4().hex))
@@ -77,9 +92,10 @@ class Spool:
 
     def keep(self, state: State) -> None:
         """Write the new state to `state.json`, atomically."""
-        temporary = self.folder / "state.json.part"
-        temporary.write_text(json.dumps(asdict(state)))
-        temporary.replace(self.folder / "state.json")
+        from es_medical.data.atomic import whole_or_not  # here because es_medical.data loads torch
+
+        with whole_or_not(self.folder / STATE) as part:
+            part.write_text(json.dumps(asdict(state)))
         self._state = state
 
     def append(self, event: Event) -> None:
@@ -90,7 +106,7 @@ class Spool:
 
     def pending(self, limit: int) -> list[Line]:
         """The next events to send, at most `limit`."""
-        return [line for _, line in zip(range(limit), self._lines(self._state.sent), strict=False)]
+        return list(islice(self._lines(self._state.sent), limit))
 
     def count(self) -> int:
         """How many events wait."""
@@ -98,20 +114,13 @@ class Spool:
 
     def last(self) -> Event | None:
         """The newest event of all."""
-        newest = None
-        for line in self._lines(0):
-            newest = line.event
-        return newest
+        return next((line.event for line in deque(self._lines(0), maxlen=1)), None)
 
     def new_file(self, name: str) -> Path:
         """A path in `files/` whose last part is `name` and that nothing else uses; its folder exists."""
         folder = self.folder / "files" / uuid.uuid4().hex
         folder.mkdir(parents=True)
         return folder / name
-
-    def relative(self, path: Path) -> str:
-        """The name under which an event mentions a file of `files/`."""
-        return path.relative_to(self.folder).as_posix()
 
     def discard_files(self, events: Iterable[Event]) -> None:
         """Delete the files that these events carried."""
@@ -121,15 +130,14 @@ class Spool:
 
     def close(self) -> None:
         """Let other processes have the folder."""
-        if not self._stream.closed:
-            unlock(self._stream.fileno())
-            self._stream.close()
+        self._stream.close()
+        self._lock.release()
 
     def remove(self) -> None:
         """Delete the folder: everything is sent."""
         self.close()
         shutil.rmtree(self.folder, ignore_errors=True)
-        with suppress(OSError):  # the parent is ours alone only if it is empty now
+        with suppress(OSError):  # the parent is removed if it is empty now
             self.folder.parent.rmdir()
 
     def _lines(self, start: int) -> Iterator[Line]:
@@ -143,20 +151,19 @@ class Spool:
 
 def read_state(folder: Path) -> State | None:
     """The state of a spool without opening it; None where there is no spool."""
-    path = folder / "state.json"
+    path = folder / STATE
     return State(**json.loads(path.read_text())) if path.is_file() else None
 
 
 def spools(folder: Path) -> list[Path]:
     """The spool at `folder` itself, or those right inside it, by name."""
     candidates = [folder, *sorted(folder.iterdir())] if folder.is_dir() else []
-    return [path for path in candidates if (path / "state.json").is_file()]
+    return [path for path in candidates if (path / STATE).is_file()]
 
 
 def abandoned(folder: Path, mine: Path) -> list[Path]:
     """The spools in `folder`, other than `mine`, that no living process has open."""
-    others = [path for path in spools(folder) if path.resolve() != mine]
-    return [path for path in others if (path / "events.jsonl").is_file() and not is_held(path / "events.jsonl")]
+    return [path for path in spools(folder) if path.resolve() != mine and not is_held(path / LOCK)]
 
 
 def _parse(line: bytes) -> Event:
@@ -173,82 +180,33 @@ def _drop_torn_line(path: Path) -> None:
         os.truncate(path, content.rfind(b"\n") + 1)
 
 
-def _open_locked(path: Path) -> FileIO:
-    stream = FileIO(path, "a")
-    try:
-        lock(stream.fileno())
-    except BlockingIOError as error:
-        stream.close()
-        raise SpoolBusyError(f"{path.parent} is in use by another process: let it end, or stop it, first") from error
-    return stream
-
-
-POLL = 0.05  # seconds
-
-
-@contextmanager
-def held(path: Path, patience: float) -> Iterator[None]:
-    """Inside, this process alone holds the lock file `path`, which is made and stays.
+def take_lock(path: Path, patience: float) -> FileLock:
+    """Take the lock file `path`, which is made and stays; where the file system has no locks, go on without.
 
     Args:
         path: The lock file.
         patience: Seconds to wait for another holder.
 
+    Returns:
+        The lock, to be released.
+
     Raises:
-        TimeoutError: Another process has held it for `patience` seconds.
-        OSError: `path` cannot be written.
+        TimeoutError: Another holder has had it for `patience` seconds.
     """
-    with FileIO(path, "a") as stream:
-        _wait(stream.fileno(), path, patience)
-        try:
-            yield
-        finally:
-            unlock(stream.fileno())
+    lock = FileLock(path, thread_local=False)
+    try:
+        lock.acquire(timeout=patience)
+    except Timeout as error:
+        raise TimeoutError(f"another process has held {path} for more than {patience:g} s") from error
+    except (OSError, NotImplementedError):  # a file system without locks
+        pass
+    return lock
 
 
 def is_held(path: Path) -> bool:
-    """Whether somebody holds the lock of an existing file, which is left as it is."""
-    with FileIO(path, "r+") as stream:
-        try:
-            lock(stream.fileno())
-        except BlockingIOError:
-            return True
-        unlock(stream.fileno())
+    """Whether another holder has the lock file `path`."""
+    try:
+        take_lock(path, 0.0).release()
+    except TimeoutError:
+        return True
     return False
-
-
-def lock(descriptor: int) -> None:
-    """Take the lock of an open file; nothing happens where the system or the file system has no locks.
-
-    Raises:
-        BlockingIOError: Somebody else holds it.
-    """
-    try:
-        import fcntl
-    except ImportError:  # not a POSIX system: no lock
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
-    except OSError:  # a network file system without locks
-        return
-
-
-def unlock(descriptor: int) -> None:
-    """Explicitly: a forked data worker may hold the same open file."""
-    with suppress(ImportError, OSError):
-        import fcntl
-
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-
-
-def _wait(descriptor: int, path: Path, patience: float) -> None:
-    deadline = time.monotonic() + patience
-    while True:
-        try:
-            return lock(descriptor)
-        except BlockingIOError as error:
-            if time.monotonic() >= deadline:
-                raise TimeoutError(f"another process has held {path} for more than {patience:g} s") from error
-        time.sleep(POLL)

@@ -1,16 +1,24 @@
-"""Load of the machine under the names of MLflow's own system metrics (`system/...`)."""
+"""The process: its machine's load, its versions, and how it ends."""
 
 import platform
+import signal
 import subprocess
+import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
+
+PACKAGES = ("es_medical", "torch", "deepinv", "monai", "pytorch-ignite", "mlflow", "numpy", "h5py")
 
 
 class MachineMonitor:
-    """Reads CPU, memory, disk, network and GPU with MLflow's sensors, without its thread, which needs a live server.
+    """Reads CPU, memory, disk, network and GPU with MLflow's sensors, under its names (`system/...`).
+
+    MLflow's own monitoring thread is not used: it needs a live server.
 
     Args:
         interval: Seconds between two readings.
@@ -56,9 +64,6 @@ def _cuda_memory() -> dict[str, float]:
     return {f"system/gpu_{i}_reserved_megabytes": torch.cuda.memory_reserved(i) / 1e6 for i in devices}
 
 
-PACKAGES = ("es_medical", "torch", "deepinv", "monai", "pytorch-ignite", "mlflow", "numpy", "h5py")
-
-
 def git_commit(folder: Path | None = None) -> str | None:
     """The commit checked out in `folder`, or in the working directory, or where the package lies.
 
@@ -95,3 +100,31 @@ def _device() -> str:
     import torch
 
     return torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+
+
+class TerminatedError(SystemExit):
+    """SIGTERM, raised as an exception so that files are closed and the run is marked; exit status 143."""
+
+
+@contextmanager
+def terminate_on_sigterm() -> Iterator[None]:
+    """Inside, SIGTERM raises `TerminatedError` in the main thread; elsewhere than the main thread nothing changes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _raise_terminated)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def status_of(error: BaseException | None) -> str:
+    """MLflow's status of a run that ended with `error`: FINISHED, KILLED (Ctrl-C, SIGTERM) or FAILED."""
+    if error is None or (type(error) is SystemExit and error.code in (None, 0)):
+        return "FINISHED"
+    return "KILLED" if isinstance(error, KeyboardInterrupt | TerminatedError) else "FAILED"
+
+
+def _raise_terminated(number: int, frame: FrameType | None) -> NoReturn:
+    raise TerminatedError(128 + number)

@@ -15,7 +15,7 @@ from tiny import DEAD, SPLITS, causes, execute, workflow, write_slices
 
 from es_medical.data import file_digest
 from es_medical.engine import evaluator
-from es_medical.tracking import upload as courier
+from es_medical.tracking import upload
 from es_medical.tracking.server import connect
 from es_medical.tracking.spool import spools
 
@@ -376,9 +376,9 @@ def test_nan_in_a_later_epoch_leaves_the_best_weights_finite(train, client, tmp_
 
 def test_dead_server_costs_seconds_and_loses_nothing(train, tmp_path, capsys, monkeypatch, client, workflow_uri):
     """D1."""
-    from es_medical.tracking.resend import main
+    from es_medical.tracking.__main__ import main
 
-    monkeypatch.setattr(courier, "GRACE", 1.0)
+    monkeypatch.setattr(upload, "GRACE", 1.0)
     start = time.monotonic()
     train(uri=DEAD)
     assert time.monotonic() - start < 30  # a machine that others use

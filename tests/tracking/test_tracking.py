@@ -1,7 +1,7 @@
-import inspect
 import json
 import random
 import re
+import runpy
 import signal
 import socket
 import subprocess
@@ -12,16 +12,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from es_medical.tracking import (
     NullTracker,
     TerminatedError,
     Tracker,
+    events,
     make_tracker,
     terminate_on_sigterm,
     upload,
 )
-from es_medical.tracking.resend import main
+from es_medical.tracking.__main__ import main
 from es_medical.tracking.server import connect
 from es_medical.tracking.spool import spools
 from es_medical.tracking.upload import Uploader
@@ -263,7 +265,6 @@ class Unreliable:
         return call
 
 
-@pytest.mark.usefixtures("short_grace")
 def test_a_server_that_dies_in_mid_run_and_comes_back_gets_everything_once(new, client, monkeypatch, capsys):
     alive = [True]
 
@@ -279,7 +280,7 @@ def test_a_server_that_dies_in_mid_run_and_comes_back_gets_everything_once(new, 
         _wait(lambda: tracker.run_id is not None)
         alive[0] = False
         tracker.log_metrics({"a": 1.0}, 1)
-        _wait(lambda: tracker._courier.offline)
+        _wait(lambda: tracker._thread.offline)
         alive[0] = True
         tracker.log_metrics({"a": 2.0}, 2)
     assert steps(client, tracker.run_id, "a") == [(0, 0.0), (1, 1.0), (2, 2.0)]
@@ -291,9 +292,9 @@ def test_a_server_that_dies_in_mid_run_and_comes_back_gets_everything_once(new, 
 def test_each_event_is_logged_exactly_once_whatever_answer_is_lost(after, client, uri, tmp_path, monkeypatch):
     monkeypatch.setattr(upload, "connect", lambda uri: unreliable)
     unreliable = Unreliable(client, after)
-    monkeypatch.setattr(upload, "METRICS_AT_ONCE", 2)
+    monkeypatch.setattr(events, "METRICS_AT_ONCE", 2)
     tracker = Tracker(uri, tmp_path.name, "run", tmp_path / "spool", system_interval=None)
-    monkeypatch.setattr(tracker._courier, "start", lambda: None)
+    monkeypatch.setattr(tracker._thread, "start", lambda: None)
     begin(tracker)
     for epoch in range(5):
         tracker.log_metrics({"a": float(epoch), "b": 1.0}, epoch)
@@ -301,7 +302,7 @@ def test_each_event_is_logged_exactly_once_whatever_answer_is_lost(after, client
     tracker.log_dataset(Path("x.h5"), "x", "val", "0" * 64, 1)
     tracker.log_table({"a": [1]}, "t.json")
     tracker.log_model(torch.nn.Conv2d(1, 1, 1), torch.zeros(1, 1, 4, 4))
-    sender = Uploader(tracker._spool, uri, pytest.fail)
+    sender = Uploader(tracker._spool, uri)
     failures = 0
     while tracker._spool.count():
         assert failures < 200
@@ -321,7 +322,7 @@ def test_each_event_is_logged_exactly_once_whatever_answer_is_lost(after, client
 
 def test_a_killed_process_leaves_a_log_that_is_sent_as_a_failed_run(new, uri, client, tmp_path, monkeypatch):
     tracker = new()
-    monkeypatch.setattr(tracker._courier, "start", lambda: None)
+    monkeypatch.setattr(tracker._thread, "start", lambda: None)
     begin(tracker).log_metrics({"a": 1.0}, 0)
     assert main(["send", str(tmp_path / "spool"), "--uri", uri]) == 1  # the process is still alive
     tracker._spool.close()
@@ -334,7 +335,7 @@ def test_a_killed_process_leaves_a_log_that_is_sent_as_a_failed_run(new, uri, cl
 
 def test_the_next_training_says_which_logs_a_killed_process_left(new, uri, client, tmp_path, capsys):
     killed = new("killed")
-    killed._courier.run = lambda: None  # the process dies before anything is sent
+    killed._thread.run = lambda: None  # the process dies before anything is sent
     begin(killed)
     begin(new("beside")).finish()  # while the first one lives
     assert "earlier run" not in capsys.readouterr().err
@@ -349,6 +350,29 @@ def test_the_next_training_says_which_logs_a_killed_process_left(new, uri, clien
     assert status == {"killed": "FAILED", "beside": "FINISHED", "next": "FINISHED"}
 
 
+def test_a_log_of_version_0_1_is_sent_by_the_command_that_it_printed(uri, client, tmp_path, monkeypatch):
+    image = tmp_path / "spool" / "files" / "ab" / "image"
+    image.mkdir(parents=True)
+    (image / "recon+step+0.png").write_bytes(b"png")
+    logged = [
+        {"kind": "start", "time": 1, "experiment": tmp_path.name, "run_name": "old", "resume": None},
+        {"kind": "params", "time": 2, "values": {"lr": "1"}, "epoch": 0},
+        {"kind": "metrics", "time": 3, "values": {"a": 1.0}, "step": 0},
+        {"kind": "image", "time": 4, "file": "files/ab/image"},
+    ]
+    (tmp_path / "spool" / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in logged))
+    (tmp_path / "spool" / "state.json").write_text('{"key": "k", "sent": 0, "uri": null, "run_id": null, "refused": 0}')
+    monkeypatch.setattr(sys, "argv", ["tracking", "send", str(tmp_path / "spool"), "--uri", uri])
+    monkeypatch.delitem(sys.modules, "es_medical.tracking.__main__")
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("es_medical.engine.tracking", run_name="__main__")
+    assert ended.value.code == 0
+    (run,) = runs(client, tmp_path.name)
+    assert (run.info.run_name, run.info.status, run.data.metrics) == ("old", "FAILED", {"a": 1.0})
+    assert [file.path for file in client.list_artifacts(run.info.run_id, "images")] == ["images/recon+step+0.png"]
+    assert not (tmp_path / "spool").exists()
+
+
 def test_sending_says_where_it_found_nothing(tmp_path, capsys):
     assert main(["send", str(tmp_path)]) == 1
     assert str(tmp_path) in capsys.readouterr().err
@@ -356,7 +380,7 @@ def test_sending_says_where_it_found_nothing(tmp_path, capsys):
 
 def test_one_refused_entry_stops_no_other_and_is_kept(new, client, tmp_path, capsys):
     tracker = begin(new())
-    tracker._put("metrics", values={"bad(name)": 1.0}, step=0)
+    tracker._put("metrics", {"values": {"bad(name)": 1.0}, "step": 0})
     tracker.log_metrics({"good": 2.0}, 0)
     tracker.finish()
     assert client.get_run(tracker.run_id).data.metrics == {"good": 2.0}
@@ -469,22 +493,24 @@ def test_names_that_become_equal_stay_two_curves(new, client):
 # --- processes that do not track
 
 
-def test_the_other_ranks_take_every_call_and_do_nothing(tmp_path):
+def test_the_other_ranks_take_every_call_and_do_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     tracker = make_tracker(False, DEAD, "e", "r", tmp_path / "spool")
     assert isinstance(tracker, NullTracker)
     with begin(tracker):
-        tracker.log_metrics({"a": 1.0}, 0)
+        tracker.log_params({"a": 1})
+        tracker.set_tags({"a": "b"})
+        tracker.log_metrics({"a": 1.0, "b": float("nan")}, 0)
         tracker.log_image("a", np.zeros((2, 2), np.uint8), 0)
+        tracker.log_dict({"a": 1}, "a.json")
+        tracker.log_figure(Figure(), "a.png")
+        tracker.log_artifact(tmp_path, "a")
+        tracker.log_table({"a": [1]}, "t.json")
+        tracker.log_arrays({"a": np.zeros(1)}, "a.npz")
+        tracker.log_dataset(Path("x.h5"), "x", "val", "0" * 64, 1)
+        tracker.log_model(torch.nn.Conv2d(1, 1, 1), torch.zeros(1, 1, 4, 4))
     assert (tracker.run_id, tracker.resume_id) == (None, "")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_null_tracker_has_every_method_of_tracker():
-    for name, member in vars(Tracker).items():
-        if not name.startswith("_"):
-            assert name in vars(NullTracker), name
-            if inspect.isfunction(member):
-                assert inspect.signature(vars(NullTracker)[name]) == inspect.signature(member), name
 
 
 def test_importing_the_tracker_loads_neither_mlflow_nor_monai():

@@ -9,9 +9,8 @@ import pytest
 from es_medical.tracking import server as store
 from es_medical.tracking.names import Names, clean, flatten, free_name, in_force
 from es_medical.tracking.server import DEFAULT_URI, artifact_location, connect, is_final, resolve_uri, shown
-from es_medical.tracking.spool import Spool, SpoolBusyError, held, is_held, read_state
-from es_medical.tracking.system import environment, git_commit
-from es_medical.tracking.termination import TerminatedError, status_of
+from es_medical.tracking.spool import Spool, SpoolBusyError, is_held, read_state, take_lock
+from es_medical.tracking.system import TerminatedError, environment, git_commit, status_of
 
 # --- names
 
@@ -116,10 +115,11 @@ def test_a_database_killed_while_it_is_made_leaves_no_file(tmp_path, monkeypatch
 
 def test_waiting_for_another_process_that_makes_the_database_ends(tmp_path, monkeypatch):
     monkeypatch.setattr(store, "PATIENCE", 0.1)
-    with held(tmp_path / "new.db.lock", 0.0):
-        assert is_held(tmp_path / "new.db.lock")
-        with pytest.raises(TimeoutError, match="new.db.lock"):
-            connect(f"sqlite:///{tmp_path / 'new.db'}")
+    lock = take_lock(tmp_path / "new.db.lock", 0.0)
+    assert is_held(tmp_path / "new.db.lock")
+    with pytest.raises(TimeoutError, match="new.db.lock"):
+        connect(f"sqlite:///{tmp_path / 'new.db'}")
+    lock.release()
     assert not is_held(tmp_path / "new.db.lock")
 
 

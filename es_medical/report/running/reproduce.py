@@ -13,8 +13,7 @@ from es_medical.methods import METHODS, current_name
 from es_medical.report.reading.store import ReportError
 from es_medical.report.running.launch import CommandJob, Finished, last_lines, run_jobs
 from es_medical.report.running.plan import Planned, decisive_knobs
-from es_medical.tracking.server import connect, resolve_uri, sqlite_path
-from es_medical.tracking.upload import experiment_of
+from es_medical.tracking.server import connect, experiment_of, resolve_uri, sqlite_path
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -1,0 +1,158 @@
+"""How each kind of event is written to MLflow, so that writing it twice changes nothing."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from es_medical.tracking.names import MAX_PARAMETER, MAX_TAG, cut, free_name, in_force
+from es_medical.tracking.server import experiment_of
+from es_medical.tracking.spool import Event, Spool
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+KEY_TAG = "es_medical.key"
+METRICS_AT_ONCE, ENTRIES_AT_ONCE = 1000, 100  # MLflow's limits of a batch
+
+
+def start_run(client: "MlflowClient", spool: Spool, event: Event, uri: str) -> None:
+    """Create the run, or go on with the one that the event names, and keep its id in the spool."""
+    experiment_id = experiment_of(client, event["experiment"], uri)
+    wanted = event["resume"]
+    run_id = spool.state.run_id or _find_run(client, experiment_id, [wanted, spool.state.key])
+    if run_id is None:
+        tags = {KEY_TAG: spool.state.key} | ({"resumed_from": wanted} if wanted else {})
+        run = client.create_run(experiment_id, start_time=event["time"], tags=tags, run_name=event["run_name"])
+        run_id = run.info.run_id
+    client.update_run(run_id, status="RUNNING")
+    experiment_id = client.get_run(run_id).info.experiment_id  # a run to go on with may be in another one
+    spool.keep(replace(spool.state, run_id=run_id, experiment_id=experiment_id))
+
+
+def _find_run(client: "MlflowClient", experiment_id: str, names: list[str | None]) -> str | None:
+    """The run that has one of these ids or keys."""
+    from mlflow.exceptions import MlflowException
+
+    for name in filter(None, names):
+        for run in client.search_runs([experiment_id], f"tags.`{KEY_TAG}` = '{name}'", max_results=1):
+            return run.info.run_id
+        try:
+            return client.get_run(name).info.run_id
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+    return None
+
+
+def _finish(client: "MlflowClient", spool: Spool, run_id: str, event: Event) -> None:
+    client.set_terminated(run_id, event["status"], end_time=event["time"])
+
+
+def log_metrics(client: "MlflowClient", run_id: str, events: list[Event]) -> None:
+    """Log the metrics of all these events, each with its own step and time, in as few requests as possible."""
+    from mlflow.entities import Metric
+
+    metrics = [Metric(k, v, event["time"], event["step"]) for event in events for k, v in event["values"].items()]
+    for part in _parts(metrics, METRICS_AT_ONCE):
+        client.log_batch(run_id, metrics=part)
+
+
+def _log_params(client: "MlflowClient", spool: Spool, run_id: str, event: Event) -> None:
+    """A value that differs from the one in force is added as `name.epochN`: MLflow lets no parameter be changed."""
+    from mlflow.entities import Param
+
+    there = client.get_run(run_id).data.params
+    values = {name: cut(value, MAX_PARAMETER) for name, value in event["values"].items()}
+    changed = {name: value for name, value in values.items() if in_force(there, name, event["epoch"]) != value}
+    params = [Param(free_name(there, name, event["epoch"]), value) for name, value in changed.items()]
+    for part in _parts(params, ENTRIES_AT_ONCE):
+        client.log_batch(run_id, params=part)
+
+
+def _set_tags(client: "MlflowClient", spool: Spool, run_id: str, event: Event) -> None:
+    from mlflow.entities import RunTag
+
+    tags = [RunTag(name, cut(value, MAX_TAG)) for name, value in event["values"].items()]
+    for part in _parts(tags, ENTRIES_AT_ONCE):
+        client.log_batch(run_id, tags=part)
+
+
+def _parts(items: Sequence[Any], size: int) -> list[Sequence[Any]]:
+    return [items[first : first + size] for first in range(0, len(items), size)]
+
+
+def _log_dataset(client: "MlflowClient", spool: Spool, run_id: str, event: Event) -> None:
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    profile = json.dumps({"num_rows": event["n"], "sha256": event["digest"]})
+    source = json.dumps({"uri": event["path"]})
+    dataset = Dataset(event["name"], event["digest"][:36], "local", source, profile=profile)  # 36: MLflow's limit
+    client.log_inputs(run_id, datasets=[DatasetInput(dataset, [InputTag("mlflow.data.context", event["context"])])])
+
+
+def _existing(spool: Spool, event: Event) -> Path:
+    path = spool.folder / event["file"]
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is no longer there")
+    return path
+
+
+def _log_artifact(client: "MlflowClient", spool: Spool, run_id: str, event: Event) -> None:
+    path, folder = _existing(spool, event), event["folder"]
+    if path.is_dir():
+        client.log_artifacts(run_id, str(path), str(PurePosixPath(folder) / path.name))
+    else:
+        client.log_artifact(run_id, str(path), folder or None)
+
+
+def _log_image(client: "MlflowClient", spool: Spool, run_id: str, event: Event) -> None:
+    """The two files of MLflow's stepped images (`client.log_image`), under names that a second sending repeats."""
+    client.log_artifacts(run_id, str(_existing(spool, event)), "images")
+    client.set_tag(run_id, "mlflow.loggedImages", "True")
+
+
+def _log_table(client: "MlflowClient", spool: Spool, run_id: str, event: Event) -> None:
+    """A file as `client.log_table` writes it, replaced rather than lengthened when it is there already."""
+    _log_artifact(client, spool, run_id, event)
+    tag = "mlflow.loggedArtifacts"
+    known = json.loads(client.get_run(run_id).data.tags.get(tag, "[]"))
+    entry = {"path": str(PurePosixPath(event["folder"]) / PurePosixPath(event["file"]).name), "type": "table"}
+    if entry not in known:
+        client.set_tag(run_id, tag, json.dumps([*known, entry]))
+
+
+def _log_model(client: "MlflowClient", spool: Spool, run_id: str, event: Event) -> None:
+    """Register the saved model as a logged model of the run, found again by its own tag."""
+    from mlflow.entities import LoggedModelOutput, LoggedModelStatus
+    from mlflow.models import Model
+
+    folder, experiment_id = _existing(spool, event), spool.state.experiment_id
+    assert experiment_id is not None
+    tag = f"{KEY_TAG}.model"
+    found = client.search_logged_models([experiment_id], f"tags.`{tag}` = '{event['id']}'", max_results=1)
+    model = next(iter(found), None) or client.create_logged_model(
+        experiment_id, name=event["name"], source_run_id=run_id, tags={tag: event["id"]}
+    )
+    description = Model.load(str(folder))
+    description.run_id, description.model_id = run_id, model.model_id
+    description.model_uuid, description.artifact_path = model.model_id, model.artifact_location
+    description.save(str(folder / "MLmodel"))
+    client.log_model_artifacts(model.model_id, str(folder))
+    client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
+    outputs: Any = client.get_run(run_id).outputs
+    if model.model_id not in [output.model_id for output in (outputs.model_outputs if outputs else [])]:
+        client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step=event["step"])])
+
+
+SINGLE: dict[str, Callable[["MlflowClient", Spool, str, Event], None]] = {
+    "params": _log_params,
+    "tags": _set_tags,
+    "dataset": _log_dataset,
+    "artifact": _log_artifact,
+    "image": _log_image,
+    "table": _log_table,
+    "model": _log_model,
+    "finish": _finish,
+}
