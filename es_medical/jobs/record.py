@@ -17,7 +17,7 @@ from es_medical.engine.distributed import rank
 from es_medical.engine.evaluator import Case
 from es_medical.methods import METHODS
 from es_medical.output.pictures import picture
-from es_medical.tracking import Tracker, make_tracker
+from es_medical.tracking import NullTracker, Tracker
 
 logger = logging.getLogger(__name__)
 
@@ -65,8 +65,9 @@ class Record:
 
     def tracker(self, run_id: str | None = None) -> Tracker:
         """Make the tracker of this process; only the first one tracks."""
-        spool = Path(self.output_dir) / "unsent"
-        return make_tracker(rank() == 0, self.tracking_uri, self.experiment, self.run_name, spool, run_id)
+        if rank() != 0:
+            return NullTracker()
+        return Tracker(self.tracking_uri, self.experiment, self.run_name, Path(self.output_dir) / "unsent", run_id)
 
     def start(self, tracker: Tracker, engines: Mapping[str, Workflow], epoch: int = 0) -> None:
         """Log what the run is made of; `engines` by the split that they work on."""

@@ -1,9 +1,9 @@
 """Tracking with MLflow that never stops or slows training.
 
+Start reading at `tracker.py`: a `Tracker` appends events to a folder on disk (`spool.py`), from which a thread (`upload.py`)
+sends them to the server (`events.py`, `server.py`). Processes that don't track have a `NullTracker`.
 `python -m es_medical.tracking send SPOOL --uri URI` sends what a dead server could not take.
 """
-
-from pathlib import Path
 
 from es_medical.tracking.names import flatten
 from es_medical.tracking.system import TerminatedError, environment, git_commit, terminate_on_sigterm
@@ -16,26 +16,5 @@ __all__ = [
     "environment",
     "flatten",
     "git_commit",
-    "make_tracker",
     "terminate_on_sigterm",
 ]
-
-
-def make_tracker(
-    enabled: bool,
-    uri: str | None,
-    experiment: str,
-    run_name: str,
-    spool_dir: Path,
-    run_id: str | None = None,
-    system_interval: float | None = 10.0,
-) -> Tracker:
-    """A `Tracker` in the one process that tracks (`enabled`), a `NullTracker` in the others.
-
-    Raises:
-        ValueError: The URI is a file store.
-        OSError: `spool_dir` cannot be written.
-    """
-    if not enabled:
-        return NullTracker()
-    return Tracker(uri, experiment, run_name, spool_dir, run_id, system_interval)
