@@ -87,7 +87,7 @@ def test_two_processes_make_one_new_database_at_once(tmp_path):
     uri = f"sqlite:///{tmp_path / 'new' / 'two.db'}"
     commands = [[sys.executable, "-c", ONE_RUN, uri, name, str(tmp_path / name)] for name in "ab"]
     processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for command in commands]
-    said = [process.communicate(timeout=60)[1] for process in processes]
+    said = [process.communicate(timeout=180)[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
     assert "does not take the log" not in "".join(said)
     both = {run.info.run_name: run.info.status for run in runs(connect(uri), "both")}
