@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -73,17 +73,14 @@ class Scanner:
 
         return None if self.photons is None else Transmission.of_field(self.photons, float(self.physics.norm), self.size)
 
-    def header(self, configuration: Mapping[str, object], source_digests: Mapping[str, str], digest: str) -> SliceHeader:
+    def header(self) -> SliceHeader:
         """The header of the file."""
         return SliceHeader(
             sigma=self.sigma if self.transmission is None else math.nan,
             mask=torch.ones(self.shape[0], dtype=torch.bool),
             seed=self.seed,
-            configuration=configuration,
-            source_digests=source_digests,
             modality="CT",
             operator=self.physics.geometry.to_dict() | self._counted(),
-            digest=digest,
         )
 
     def records(self, slices: Sequence[Labelled]) -> Iterator[SliceRecord]:

@@ -9,6 +9,7 @@ import typer
 
 from data_prep.ct.options import Photons, SinogramSigma, Views
 from data_prep.images.options import Keep, Mask, MatrixSeed, MatrixSeeds, ProductSigma, Ratio, ValueSigma
+from data_prep.mri.options import Normalisation
 from data_prep.run.manifest import PrepError
 from data_prep.run.options import Acceleration, CenterFraction, MaskSeed, WithImage, seed_option
 
@@ -37,7 +38,7 @@ class BrainOptions:
     test: Annotated[int, typer.Option(help="Test slices, in two blocks.", min=0)] = 20
     gap: Annotated[int, typer.Option(help="Slices left out on either side of each held-out block.", min=0)] = 2
     normalise: Annotated[
-        Literal["slice", "volume"],
+        Normalisation,
         typer.Option(help="Min-max range that becomes [0, 1]; the paper normalises each slice. The scale is stored."),
     ] = "slice"
     with_image: WithImage = True

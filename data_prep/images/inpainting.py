@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -94,17 +94,14 @@ class Camera:
 
         return Inpainting(self.mask, (self.size, self.size), CHANNELS)
 
-    def header(self, configuration: Mapping[str, object], source_digests: Mapping[str, str], digest: str) -> SliceHeader:
+    def header(self) -> SliceHeader:
         """The header of the file."""
         return SliceHeader(
             sigma=self.sigma,
             mask=self.mask,
             seed=self.seed,
-            configuration=configuration,
-            source_digests=source_digests,
             modality="IMAGE",
             operator={"kind": "inpainting", "mask": self.kind, "keep": self.share},
-            digest=digest,
         )
 
     def record(self, image: Tensor, key: str, subject: str, split: str, number: int) -> SliceRecord:

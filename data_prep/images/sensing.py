@@ -101,18 +101,15 @@ class Sensing:
 
         return CompressedSensing(self.matrix, self.size)
 
-    def header(self, configuration: Mapping[str, object], source_digests: Mapping[str, str], digest: str) -> SliceHeader:
+    def header(self) -> SliceHeader:
         """The header of the file."""
         seed = self.seed if self.matrix_seed is None else self.matrix_seed
         return SliceHeader(
             sigma=self.sigma,
             mask=torch.ones(self.m, dtype=torch.bool),
             seed=self.seed,
-            configuration=configuration,
-            source_digests=source_digests,
             modality="IMAGE",
             operator={"kind": "compressed_sensing", "ratio": self.ratio, "seed": seed},
-            digest=digest,
             matrix=self.matrix,
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import h5py
 import numpy as np
@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 
     from es_medical.data.geometry import Geometry
 
-
-Coils = Literal["single", "multi"]
-Target = Literal["auto", "esc", "rss"]
-Chosen = Literal["middle", "all"]
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 RECONSTRUCTIONS = ("reconstruction_esc", "reconstruction_rss")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from data_prep.mri.options import Normalisation
 from data_prep.run.manifest import PrepError
 from es_medical.data import SliceHeader, SliceRecord
 from es_medical.data.geometry import Geometry
@@ -18,8 +18,6 @@ from es_medical.randomness import item_generator
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-Normalisation = Literal["slice", "volume"]
 
 
 def crop_or_pad(x: NDArray, size: tuple[int, int]) -> NDArray:
@@ -103,7 +101,7 @@ class Acquisition:
         mask = gaussian_line_mask(self.size[1], self.acceleration, self.center_fraction, mask_seed)
         object.__setattr__(self, "mask", mask)
 
-    def header(self, configuration: Mapping[str, object], source_digests: Mapping[str, str], digest: str) -> SliceHeader:
+    def header(self) -> SliceHeader:
         """The header of a file of slices that went through this acquisition."""
         return SliceHeader(
             sigma=self.sigma,
@@ -111,9 +109,6 @@ class Acquisition:
             acceleration=self.acceleration,
             center_fraction=self.center_fraction,
             seed=self.seed,
-            configuration=configuration,
-            source_digests=source_digests,
-            digest=digest,
         )
 
     def record(

@@ -26,6 +26,11 @@ from data_prep.run.splits import Shares
 SYNTHETIC_SIGMA = 0.005
 VIRTUAL_COILS = 8
 
+Chosen = Literal["middle", "all"]
+Coils = Literal["single", "multi"]
+Target = Literal["auto", "esc", "rss"]
+Normalisation = Literal["slice", "volume"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class FastMRIOptions:
@@ -39,7 +44,7 @@ class FastMRIOptions:
         ValueError: `mask_from` is no slice file.
     """
 
-    slices: Annotated[Literal["middle", "all"], typer.Option(help="Slices of each volume; the paper: middle.")] = "middle"
+    slices: Annotated[Chosen, typer.Option(help="Slices of each volume; the paper: middle.")] = "middle"
     acceleration: Acceleration = 8
     center_fraction: CenterFraction = 0.03
     sigma: Annotated[
@@ -86,16 +91,16 @@ class FastMRIOptions:
             help="Crop or zero-pad each image to SIZE x SIZE.", min=16, show_default="its own, or 320 where sizes differ"
         ),
     ] = None
-    coils: Annotated[Literal["single", "multi"], typer.Option(help="Kind of k-space to expect.")] = "single"
+    coils: Annotated[Coils, typer.Option(help="Kind of k-space to expect.")] = "single"
     target: Annotated[
-        Literal["auto", "esc", "rss"],
+        Target,
         typer.Option(
             help="Ground truth. Synthetic: the stored reconstruction, auto: esc, else rss. Real: auto: the complex image of "
             "k-space (multi-coil: combined with the sensitivity maps), rss: root sum of squares of the coils."
         ),
     ] = "auto"
     normalise: Annotated[
-        Literal["slice", "volume"] | None,
+        Normalisation | None,
         typer.Option(
             help="Synthetic: min-max range that becomes [0, 1]; the paper normalises each slice. Real: always each slice, by "
             "the maximum of its low-resolution image. The scale is stored.",

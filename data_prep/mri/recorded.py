@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
-from data_prep.mri.fastmri_file import FASTMRI_SIZE, CheckedVolume, Chosen, Coils, FastMRIVolume, open_volume
+from data_prep.mri.fastmri_file import FASTMRI_SIZE, CheckedVolume, FastMRIVolume, open_volume
 from data_prep.mri.ismrmrd_file import IsmrmrdVolume, is_ismrmrd
+from data_prep.mri.options import Chosen, Coils
 from data_prep.mri.sampling import Span, measured_extent
 from data_prep.run.manifest import PrepError
 

@@ -7,7 +7,7 @@ sensitivity maps come from the central lines that the mask measures (the ACS blo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -92,7 +92,7 @@ class Recording:
     with_image: bool = True
     target_rss: bool = False
 
-    def header(self, configuration: Mapping[str, object], source_digests: Mapping[str, str], digest: str) -> SliceHeader:
+    def header(self) -> SliceHeader:
         """The header of the file; the noise level is stored with each slice."""
         return SliceHeader(
             sigma=math.nan,
@@ -101,9 +101,6 @@ class Recording:
             center_fraction=self.center_fraction,
             seed=self.seed,
             encoded_lines=self.encoded_lines,
-            configuration=configuration,
-            source_digests=source_digests,
-            digest=digest,
         )
 
     @cached_property

@@ -20,9 +20,6 @@ from data_prep.mri.fastmri_file import (
     FASTMRI_SIZE,
     RECONSTRUCTIONS,
     CheckedVolume,
-    Chosen,
-    Coils,
-    Target,
     check_not_empty,
     kspace_shape,
     named,
@@ -34,7 +31,8 @@ from data_prep.mri.fastmri_file import (
     shape_of,
 )
 from data_prep.mri.ismrmrd_header import Encoding, parse_header
-from data_prep.mri.normalisation import Acquisition, Normalisation, VolumeRange, crop_or_pad
+from data_prep.mri.normalisation import Acquisition, VolumeRange, crop_or_pad
+from data_prep.mri.options import Chosen, Coils, Normalisation, Target
 from data_prep.mri.sampling import check_fully_sampled
 from data_prep.run.manifest import PrepError, SkipError
 from es_medical.data import SliceRecord

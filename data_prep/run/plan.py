@@ -78,8 +78,8 @@ class Operator(Protocol):
     def with_image(self) -> bool:
         """Whether ground truth is stored."""
 
-    def header(self, configuration: Mapping[str, object], source_digests: Mapping[str, str], digest: str) -> SliceHeader:
-        """The header of the file."""
+    def header(self) -> SliceHeader:
+        """The header of the file, without configuration, lineage and digest."""
 
 
 @dataclass

@@ -19,7 +19,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -188,9 +188,9 @@ def _dry_run(prep: PrepRun[Any], inventory: Inventory, plan: Plan[Any]) -> bool:
 def _write(prep: PrepRun[Any], inventory: Inventory, plan: Plan[Any], digest: str) -> list[Outcome]:
     announce_changes(prep.out, prep.configuration(), prep.console)
     lineage = {source_hash(name, prep.pseudonyms): one for name, one in inventory.sources.items()}
-    operator = plan.operator
-    header = operator.header(prep.configuration(), lineage, digest)
-    with SliceWriter(prep.out, header, plan.size, operator.with_image, plan.coils, plan.shapes) as writer:
+    made = plan.operator.header()
+    header = replace(made, configuration=prep.configuration(), source_digests=lineage, digest=digest)
+    with SliceWriter(prep.out, header, plan.size, plan.operator.with_image, plan.coils, plan.shapes) as writer:
         outcomes = [*inventory.outcomes, *plan.outcomes, *_gather(prep, plan, writer).outcomes]
         if writer.n == 0:
             prep.give_up(outcomes, f"no slice could be made of {plan.what or f'{len(inventory.sources)} files'}")

@@ -128,7 +128,9 @@ def test_nothing_usable_is_an_error_that_leaves_an_older_file(tried):
     output = tried.run(code=1)
     assert "error: no " in output
     assert (tried.written(), file_digest(tried.out)) == before
-    gone = tried.source / "gone"
+    empty, gone = tried.source / "empty", tried.source / "gone"
+    empty.mkdir()
+    assert f"below {empty}" in tried.run(source=empty, code=1)
     assert f"no file or folder {gone}" in tried.run(source=gone, code=1)
 
 

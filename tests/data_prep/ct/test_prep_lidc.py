@@ -191,6 +191,19 @@ def test_blank_slices_are_left_out(tmp_path, lidc):
     assert "blank slices left out (1 of 4)" in result.output
 
 
+def test_series_of_blank_slices_fails_and_patients_beyond_the_counts_are_left_out(tmp_path, lidc):
+    write_patients(tmp_path / "in", 4, 1)
+    write(ct(np.full((32, 32), -1000), patient="air"), tmp_path / "in" / "air")
+    result, path = lidc()
+    assert result.exit_code == 1
+    assert "every chosen slice is blank, or a copy" in result.output
+    assert read_header(path).n == 4
+    (tmp_path / "in" / "air").unlink()
+    result, path = lidc("--train", 2, "--test", 1)
+    assert result.output.count("beyond the --train and --test counts") == 1
+    assert read_header(path).n == 3
+
+
 def test_dry_run_says_what_would_be_taken_and_writes_nothing(tmp_path, lidc):
     write_patients(tmp_path / "in", 3, 4)
     (tmp_path / "in" / "patient0" / "001.dcm").unlink()

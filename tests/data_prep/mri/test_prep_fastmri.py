@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from data_prep.mri import fastmri as command
 from es_medical.data import SliceDataset, read_header
 from es_medical.physics import MRI, gaussian_line_mask
 
@@ -294,3 +295,16 @@ def test_impossible_mask_is_an_error_before_anything_is_written(tmp_path, folder
     assert result.exit_code == 1
     assert "exceeds the 4 lines that acceleration 8 leaves" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["raw"]
+
+
+def test_slice_files_among_the_volumes_are_skipped_and_unexpected_errors_are_named(tmp_path, folder, prep, monkeypatch):
+    prep("fastmri", folder, folder / "slices.h5")
+    result = prep("fastmri", folder, tmp_path / "out.h5")
+    assert result.exit_code == 0
+    assert "a slice file of es_medical, not raw data" in result.stdout
+    inspect = command.inspect
+    monkeypatch.setattr(command, "inspect", lambda path, *rest: inspect(path, *rest) if path.stem != "file1" else 1 / 0)
+    result = prep("fastmri", folder, tmp_path / "out.h5", "--overwrite")
+    assert result.exit_code == 1
+    assert "unexpected ZeroDivisionError" in result.stdout
+    assert read_header(tmp_path / "out.h5").n == 3

@@ -9,6 +9,7 @@ import torch
 from raw import HEADER, kspace_of, phantom
 from torch.utils.data import DataLoader
 
+from data_prep.mri import fastmri
 from data_prep.mri.normalisation import crop_or_pad
 from es_medical.data import SliceDataset, read_header
 from es_medical.physics.fourier import ifft2c
@@ -429,8 +430,10 @@ def test_mask_that_does_not_fit_the_data_is_refused(tmp_path, make_volume, real)
 # --- one bad file never stops the others
 
 
-def test_volume_with_one_bad_slice_is_taken_back(tmp_path, make_volume, real):
-    """A20: NaN in the last slice; the others of that volume are not left in the file."""
+@pytest.mark.parametrize("at_once", [3, 2**20])
+def test_volume_with_one_bad_slice_is_taken_back(tmp_path, make_volume, real, monkeypatch, at_once):
+    """A20: NaN in the last slice; the others of that volume are not left in the file, whatever is read at once."""
+    monkeypatch.setattr(fastmri, "TASK_BYTES", at_once * 2 * 8 * 32 * 32)
     bad = kspace_of(phantom((9, 64, 48)))
     bad[8, 3, 3] = np.nan
     make_volume(tmp_path / "in" / "a.h5", kspace=bad, keys=())
