@@ -177,6 +177,17 @@ def test_one_process_at_a_time_has_a_spool(tmp_path):
     assert read_state(tmp_path / "none") is None
 
 
+def test_a_file_system_without_locks_stops_nothing(tmp_path, monkeypatch):
+    def no_locks(*_args, **_options):
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr("filelock.FileLock.acquire", no_locks)
+    spool = Spool(tmp_path / "s")
+    spool.append({"kind": "x"})
+    assert spool.count() == 1
+    spool.remove()
+
+
 # --- provenance and end
 
 
