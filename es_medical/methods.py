@@ -2,11 +2,11 @@
 
 from typing import Literal, NamedTuple
 
-Kind = Literal["supervised", "self-supervised", "learning-free", "other"]
-SUPERVISED: Kind = "supervised"
-SELF_SUPERVISED: Kind = "self-supervised"
-LEARNING_FREE: Kind = "learning-free"
-OTHER: Kind = "other"
+MethodKind = Literal["supervised", "self-supervised", "learning-free", "other"]
+SUPERVISED: MethodKind = "supervised"
+SELF_SUPERVISED: MethodKind = "self-supervised"
+LEARNING_FREE: MethodKind = "learning-free"
+OTHER: MethodKind = "other"
 
 
 class Method(NamedTuple):
@@ -27,7 +27,7 @@ class Method(NamedTuple):
 
     name: str
     label: str
-    kind: Kind = SELF_SUPERVISED
+    kind: MethodKind = SELF_SUPERVISED
     loss: str = ""
     passes: tuple[int, int] = (0, 0)
     equivariant: bool = True
