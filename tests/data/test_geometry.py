@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from es_medical.data.geometry import Geometry
+from es_medical.data.stack import regular_grid, volume_planes
 
 SIZES = [((8, 8), (4, 5)), ((7, 9), (10, 4)), ((5, 6), (5, 6)), ((4, 5), (9, 8)), ((640, 372), (320, 320))]
 
@@ -100,3 +101,18 @@ def test_wrong_numbers_are_refused_with_the_values():
         Geometry(orientation=(1, 0, 0, 1, 0, 0))
     with pytest.raises(ValueError, match="position.*2 numbers, expected 3"):
         Geometry(position=(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (Geometry((0, 0, 5), (0, 1, 0, -1, 0, 0), (1, 1), 5), "differ in orientation or pixel spacing"),
+        (Geometry((0, 0, 5), (1, 0, 0, 0, 1, 0), (1, 2), 5), "differ in orientation or pixel spacing"),
+        (Geometry((0, 0, 1e-4), (1, 0, 0, 0, 1, 0), (1, 1), 5), "two slices of one volume are 0.0001 mm apart"),
+    ],
+)
+def test_slices_that_are_no_volume_are_refused(other, message):
+    planes, indices = (Geometry((0, 0, 0), (1, 0, 0, 0, 1, 0), (1, 1), 5), other), np.arange(2)
+    for make in (regular_grid, lambda *given: volume_planes(*given, (4, 4))):
+        with pytest.raises(ValueError, match=message):
+            make(planes, indices)

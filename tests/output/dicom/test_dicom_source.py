@@ -113,6 +113,15 @@ def test_a_file_cut_short_in_its_header_is_not_taken(source):
         read_source(source)
 
 
+def test_a_file_that_cannot_be_parsed_is_named_with_the_cause(source, monkeypatch):
+    def broken(*_, **__):
+        raise NotImplementedError("no such value representation")
+
+    monkeypatch.setattr("es_medical.output.dicom.source.dcmread", broken)
+    with pytest.raises(ValueError, match="source DICOM IM1 cannot be read .NotImplementedError: no such value"):
+        read_source(source)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [("PixelSpacing", [0, 1]), ("ImageOrientationPatient", [1, 0, 0, 1, 0, 0]), ("ImagePositionPatient", [1, 2])],
