@@ -11,7 +11,7 @@ from tiny import SIGMA, VIEWS, Recorder, causes, execute, load, workflow, write_
 
 from data_prep.ct.options import LIDCOptions
 from data_prep.demo.options import ChestOptions
-from es_medical.jobs import training as session
+from es_medical.jobs import record
 from es_medical.losses.base import mean_square
 from es_medical.losses.weighting import RampWeighting
 from es_medical.physics import Batch, VirtualPhysics
@@ -47,8 +47,8 @@ def test_linear_reconstruction_is_called_fbp_wherever_it_is_shown(tmp_path, trai
         shown.append((baseline_name, images[0]))
         return drawn(*images, baseline_name=baseline_name, **options)
 
-    drawn = session.picture
-    monkeypatch.setattr(session, "picture", picture)
+    drawn = record.picture
+    monkeypatch.setattr(record, "picture", picture)
     done = train(BUNDLE, tmp_path, epochs=1)
     output = capsys.readouterr().out
     (line,) = (message for message in caplog.messages if message.startswith("epoch 1/1"))
