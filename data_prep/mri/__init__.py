@@ -1,4 +1,4 @@
-"""fastMRI volumes and ISMRMRD raw files.
+"""Prepare fastMRI volumes and ISMRMRD raw files.
 
-Start reading at `fastmri.py`, the command; `recorded.py` is what is done to k-space that a scanner recorded.
+Start reading at `fastmri.py`, the command; `recorded.py` checks k-space that a scanner recorded, `recording.py` prepares it.
 """

@@ -1,4 +1,4 @@
-"""One grid and one mask for volumes that were recorded on different grids."""
+"""Choose one grid and one mask for volumes that were recorded on different grids."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 def common_recording(
     volumes: Sequence[RecordedVolume], options: FastMRIOptions, size: tuple[int, int]
 ) -> tuple[Recording, dict[str, str]]:
-    """What all slices of recorded volumes go through, and by digest the volumes that do not fit, with the cause.
+    """Choose the preparation that all recorded slices share; also return the volumes that do not fit (digest -> cause).
 
-    Without `native_width` every volume is resampled to `size`, and the mask is drawn among the columns that all of them
-    encoded. An undersampled volume can't be resampled: its lines are no lines of another grid. With `native_width` the
-    recorded columns stay, the commonest width is that of the file, and the mask stored in undersampled volumes (the
-    commonest one) is the mask of all.
+    Without `native_width` every volume is resampled to `size`, and the mask is drawn from the columns that all of them
+    encoded. An undersampled volume cannot be resampled: its lines do not lie on another grid. With `native_width` the
+    recorded columns are kept, the most frequent width is that of the file, and the most frequent mask of the undersampled
+    volumes is used for all.
 
     Args:
         volumes: at least one.
@@ -36,7 +36,7 @@ def common_recording(
         size: (H, W) of the reconstructions.
 
     Raises:
-        PrepError: no volume fits, or the mask that is asked for is impossible.
+        PrepError: no volume fits, or the requested mask is impossible.
     """
     if options.native_width:
         size = (size[0], commonest([volume.recorded[1] for volume in volumes]))
@@ -74,7 +74,7 @@ def common_recording(
 
 
 def commonest(values: Sequence[T]) -> T:
-    """The value that occurs most often, the first of them in order of appearance.
+    """The most frequent value; of several, the one that appears first.
 
     >>> commonest([368, 372, 372])
     372
@@ -95,7 +95,7 @@ def _misfit(volume: RecordedVolume, size: tuple[int, int], native_width: bool) -
 
 
 def _new_mask(width: int, encoded: tuple[int, int], options: FastMRIOptions) -> tuple[Tensor, float, float]:
-    """The mask that is given, or a drawn one."""
+    """The given mask, or a drawn one, with its acceleration and centre fraction."""
     if options.mask:
         return _given_mask(options.mask, width, encoded), options.acceleration, options.center_fraction
     seed = options.seed if options.mask_seed is None else options.mask_seed
@@ -104,24 +104,22 @@ def _new_mask(width: int, encoded: tuple[int, int], options: FastMRIOptions) -> 
 
 
 def _given_mask(text: str, width: int, encoded: tuple[int, int]) -> Tensor:
-    mask = torch.tensor([one == "1" for one in text])
+    mask = torch.tensor([digit == "1" for digit in text])
     if len(mask) != width:
-        raise PrepError(f"the mask that is given has {len(mask)} columns, the slices have {width}")
+        raise PrepError(f"the given mask has {len(mask)} columns, the slices have {width}")
     outside = int(mask[: encoded[0]].sum() + mask[encoded[1] :].sum())
     if outside:
-        raise PrepError(
-            f"the mask that is given measures {outside} columns outside those recorded, {encoded[0]} to {encoded[1] - 1}"
-        )
+        raise PrepError(f"the given mask measures {outside} columns outside those recorded, {encoded[0]} to {encoded[1] - 1}")
     return mask
 
 
 def _stored_mask(mask: Sequence[bool], encoded: tuple[int, int]) -> tuple[Tensor, float, float]:
-    """A mask with its acceleration and centre, counted among the encoded columns."""
+    """A stored mask, its acceleration and its centre fraction; both count encoded columns only."""
     chosen = torch.tensor(mask)
     chosen[: encoded[0]] = False
     chosen[encoded[1] :] = False
     lines, total = int(chosen.sum()), encoded[1] - encoded[0]
     if not bool(chosen[len(mask) // 2]):
-        raise PrepError("the stored mask leaves out the zero frequency")
+        raise PrepError("the stored mask does not contain the zero frequency")
     n_center = next(n for n in range(lines, 0, -1) if bool(chosen[center_lines(len(mask), n)].all()))
     return chosen, total / lines, n_center / total

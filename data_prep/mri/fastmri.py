@@ -1,4 +1,4 @@
-"""MR volumes to one slice file: in the paper's synthetic setting (`Simulation`), or as they were recorded (`Recording`)."""
+"""Prepare MR volumes as one slice file: simulated as in the paper (`Simulation`), or from recorded k-space (`Recording`)."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ TASK_BYTES = 2**25  # of records that a thread makes before it hands them on
 
 
 class Planned(NamedTuple):
-    """A volume and where its slices go."""
+    """A volume and the split of its slices."""
 
     volume: AnyVolume
     split: str
 
 
 class Chunk(NamedTuple):
-    """Some slices of a volume, which are read together."""
+    """Slices of a volume that are read together."""
 
     planned: Planned
     indices: tuple[int, ...]
 
 
 def prepare(prep: PrepRun[FastMRIOptions], source: Path, dry_run: bool = False, overwrite: bool = False) -> bool:
-    """Writes the slice file and its manifest, unless they are up to date.
+    """Write the slice file and its manifest, unless they are up to date.
 
     Returns:
-        whether every file was done or skipped for a reason, and none failed.
+        True if every file was done or skipped for a reason, and none failed.
 
     Raises:
-        PrepError: nothing to do, nothing to write, or an OUT that is not ours.
+        PrepError: no input, nothing to write, or OUT is a file that this program did not write.
     """
     sources, stray = find_sources(source, prep.out)
     check_replaceable(prep.out, overwrite)
@@ -60,13 +60,13 @@ def prepare(prep: PrepRun[FastMRIOptions], source: Path, dry_run: bool = False, 
 def plan(
     prep: PrepRun[FastMRIOptions], source: Path, items: Sequence[tuple[Source, str]], stray: Sequence[Outcome]
 ) -> Plan[Chunk]:
-    """Checks every file, and chooses what all slices go through.
+    """Check every file, and choose the preparation that all slices share.
 
     Args:
-        prep: of this run.
-        source: the folder, for the error.
+        prep: the preparation run.
+        source: the folder, for the error message.
         items: files and their digests.
-        stray: what else is there, for the error.
+        stray: outcomes of the other files in the folder, for the error message.
 
     Raises:
         PrepError: no usable volume.
@@ -99,7 +99,7 @@ def plan(
 
 
 def check(item: tuple[Source, str], options: FastMRIOptions) -> AnyVolume | Outcome:
-    """The volume in a file, or what is wrong with it."""
+    """Check one file: return its volume, or an outcome that says what is wrong with it."""
     source, digest = item
     try:
         if options.measurements == "real":
@@ -113,7 +113,7 @@ def check(item: tuple[Source, str], options: FastMRIOptions) -> AnyVolume | Outc
 
 
 def common_size(volumes: Sequence[AnyVolume], size: int | tuple[int, int] | None) -> tuple[int, int]:
-    """(H, W) of the slices: as asked for, else that of all targets, else fastMRI's 320 x 320 when they differ."""
+    """(H, W) of the slices: the requested size, else that of all targets, else fastMRI's 320 x 320 if they differ."""
     if size is not None:
         return (size, size) if isinstance(size, int) else size
     sizes = {volume.size for volume in volumes}
@@ -121,7 +121,7 @@ def common_size(volumes: Sequence[AnyVolume], size: int | tuple[int, int] | None
 
 
 def assign(volumes: Sequence[AnyVolume], options: FastMRIOptions) -> tuple[list[Planned], list[Outcome]]:
-    """Drops copies, assigns splits by subject, and orders the volumes by content."""
+    """Drop copies, assign splits by subject, and order the volumes by content."""
     kept, outcomes = without_copies(volumes, lambda one: one.digest, lambda one: one.name)
     kept.sort(key=lambda one: one.digest)
     splits = split_subjects([one.subject for one in kept], options.seed, options.shares)
@@ -131,7 +131,7 @@ def assign(volumes: Sequence[AnyVolume], options: FastMRIOptions) -> tuple[list[
 
 
 def choose_pipeline(volumes: Sequence[AnyVolume], options: FastMRIOptions) -> tuple[Pipeline, dict[str, str]]:
-    """What all slices go through, and by digest the volumes that do not fit it, with the cause."""
+    """Choose the preparation that all slices share; also return the volumes that do not fit it (digest -> cause)."""
     recorded = [volume for volume in volumes if isinstance(volume, RecordedVolume)]
     if recorded:
         return common_recording(recorded, options, common_size(recorded, options.size))
@@ -142,7 +142,7 @@ def choose_pipeline(volumes: Sequence[AnyVolume], options: FastMRIOptions) -> tu
 
 
 def remarks(volumes: Sequence[AnyVolume], pipeline: Pipeline, options: FastMRIOptions) -> Iterator[str]:
-    """What the volumes together made of the knobs, where that is not what was asked for."""
+    """Say where the volumes force settings that differ from the requested ones."""
     recorded = [volume for volume in volumes if isinstance(volume, RecordedVolume)]
     coils = min([volume.coils for volume in recorded], default=0)
     if 0 < coils < options.virtual_coils and coils < max(volume.coils for volume in recorded):
@@ -154,7 +154,7 @@ def remarks(volumes: Sequence[AnyVolume], pipeline: Pipeline, options: FastMRIOp
 
 
 def chunks(planned: Sequence[Planned], pipeline: Pipeline) -> list[Task[Chunk]]:
-    """Tasks of at most `TASK_BYTES`, so that memory stays bounded whatever the volumes."""
+    """Split the volumes into tasks of at most `TASK_BYTES`, so that memory stays bounded for any volume."""
     height, width = pipeline.size
     n = max(1, TASK_BYTES // (8 * height * width * (1 + max(2 * pipeline.coils, 1))))
     return [
@@ -165,12 +165,12 @@ def chunks(planned: Sequence[Planned], pipeline: Pipeline) -> list[Task[Chunk]]:
 
 
 def make(chunk: Chunk, pipeline: Pipeline, pseudonyms: Pseudonyms) -> Made:
-    """Makes the records of some slices; a blank one gives a note and no record.
+    """Make the records of some slices; a blank slice gives a note and no record.
 
     Raises:
         PrepError: a slice cannot be used; the message names it.
     """
-    volume: Any = chunk.planned.volume  # of the kind that the pipeline is for
+    volume: Any = chunk.planned.volume  # of the type that the pipeline takes
     records, notes = list[SliceRecord](), list[str]()
     try:
         for record, remarked in pipeline.records(volume, chunk.indices, chunk.planned.split, pseudonyms):
@@ -184,7 +184,7 @@ def make(chunk: Chunk, pipeline: Pipeline, pseudonyms: Pseudonyms) -> Made:
 
 
 def report(tally: Tally, planned: dict[str, Planned]) -> Iterable[Outcome]:
-    """What to say of a volume, of which either every chosen slice is taken or none."""
+    """Outcome of a volume: either every chosen slice is taken, or none."""
     volume = planned[tally.name].volume
     if tally.failures:
         return tally.failures
@@ -195,6 +195,6 @@ def report(tally: Tally, planned: dict[str, Planned]) -> Iterable[Outcome]:
 
 
 def report_targets(header: SliceHeader, outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """From what the ground truth was taken."""
+    """Say where the ground truth comes from."""
     for target in sorted({outcome.target for outcome in outcomes if outcome.target and header.has_image}):
         yield f"ground truth from {target}: {sum(outcome.target == target for outcome in outcomes)} volumes"

@@ -1,4 +1,4 @@
-"""Files in fastMRI's layout: what the HDF5 file holds, checked, and its recorded k-space as a `RawVolume`."""
+"""Read HDF5 files in fastMRI's layout: check their content, and give their recorded k-space as a `RawVolume`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COILS_OF_RANK = {3: "single", 4: "multi"}
 
 @contextmanager
 def open_volume(path: Path) -> Iterator[h5py.File]:
-    """Opens an HDF5 file of raw data, or says whether it is cut short or never was one.
+    """Open an HDF5 file of raw data; the error says whether it is truncated or not HDF5 at all.
 
     Raises:
         SkipError: a slice file of es_medical.
@@ -57,13 +57,13 @@ def _why_unreadable(path: Path, error: str) -> str:
         kind = "looks like a web page or XML" if start.lstrip()[:1] == b"<" else "the HDF5 signature is missing"
         return f"not an HDF5 file ({kind}; {size} bytes)"
     if "truncated" in error:
-        return f"truncated HDF5 file: {size} bytes are there, the file says it has more; download it again"
+        return f"truncated HDF5 file: it has {size} bytes, its header announces more; download it again"
     return f"damaged HDF5 file ({size} bytes): download it again"
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedVolume:
-    """A file that passed the checks, and what is taken from it.
+    """A file that passed the checks, and what will be taken from it.
 
     Attributes:
         path: the file.
@@ -74,7 +74,7 @@ class CheckedVolume:
         size: (H, W) of the reconstruction.
         target: dataset that gives the ground truth, or how it is computed.
         note: what a user should know.
-        whole: whether all slices of the volume were looked at.
+        whole: whether all slices of the volume were examined.
     """
 
     path: Path
@@ -127,7 +127,7 @@ def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
 
 
 def scalar(file: h5py.File, name: str) -> bytes | str:
-    """A dataset that is one text, or an empty string."""
+    """The value of a dataset that holds a single text, else an empty string."""
     data = file.get(name)
     value = data[()] if isinstance(data, h5py.Dataset) and data.size == 1 else ""
     value = value.item() if isinstance(value, np.ndarray) else value
@@ -152,7 +152,7 @@ def patient(file: h5py.File) -> str:
 
 
 def kspace_shape(file: h5py.File) -> tuple[int, ...]:
-    """Shape of the k-space. Raises PrepError where there is none; the message says what the file is."""
+    """Shape of the k-space. Raises PrepError if there is none; the message says what the file holds."""
     if "kspace" not in file:
         raise PrepError(without_kspace(file))
     return shape_of(file, "kspace")
@@ -165,7 +165,7 @@ def check_not_empty(shape: tuple[int, ...]) -> None:
 
 
 def named(file: h5py.File) -> str:
-    """What a file holds, by name where the name is one of the layouts: any other may be a patient's."""
+    """What a file holds: names that belong to a known layout are listed, others only counted (they may name a patient)."""
     usual = {"kspace", "mask", "ismrmrd_header", "dataset", *RECONSTRUCTIONS}
     others = sum(name not in usual for name in file)
     known = [name for name in sorted(file) if name in usual]
@@ -173,7 +173,7 @@ def named(file: h5py.File) -> str:
 
 
 def without_kspace(file: h5py.File) -> str:
-    """Say what a file without k-space is."""
+    """Message for a file without k-space: what it holds instead."""
     found = named(file)
     raw = isinstance(file.get("dataset"), h5py.Group) and "xml" in file["dataset"]
     return f"no dataset kspace (found: {found})" + (": an ISMRMRD raw file, give --measurements real" if raw else "")
@@ -183,11 +183,11 @@ class FastMRIVolume:
     """A file in fastMRI's layout as a `RawVolume`, read slice by slice.
 
     Args:
-        file: the open HDF5 file: `kspace` (slices, H, W) or (slices, coils, H, W), and where there are `mask` (W,),
-            `reconstruction_*` (whose size is that of the reconstruction) and `ismrmrd_header`.
+        file: the open HDF5 file: `kspace` (slices, H, W) or (slices, coils, H, W); optional `mask` (W,), `ismrmrd_header`
+            and `reconstruction_*`, which gives the size of the reconstruction.
 
     Raises:
-        PrepError: there is no such k-space, or its mask does not fit.
+        PrepError: there is no such k-space, or the mask does not fit.
     """
 
     noise_covariance: NDArray[np.complexfloating] | None = None
@@ -217,7 +217,7 @@ class FastMRIVolume:
         return None
 
     def _encoding(self) -> Encoding:
-        """That of the header, with the size of the stored reconstruction and the pixels of the stored k-space."""
+        """Encoding of the header, with the size of the stored reconstruction and the pixel spacing of the stored k-space."""
         encoding = parse_header(scalar(self._file, "ismrmrd_header"))
         if encoding.recorded is not None:
             rows, columns = (m / n for m, n in zip(encoding.recorded, self.size, strict=True))
@@ -230,5 +230,5 @@ class FastMRIVolume:
             return None
         mask = np.squeeze(read_numbers(self._file, "mask"))
         if mask.shape != (self.size[1],) or not np.isin(mask, (0, 1)).all():
-            raise PrepError(f"mask of shape {mask.shape} is none of 0 and 1 for each of the {self.size[1]} columns of kspace")
+            raise PrepError(f"mask of shape {mask.shape}: expected 0 or 1 for each of the {self.size[1]} columns of kspace")
         return mask.astype(bool)

@@ -1,8 +1,8 @@
-"""ISMRMRD raw files: HDF5 with a group ``dataset`` of an XML header and acquisitions, read as k-space slice by slice.
+"""Read ISMRMRD raw files slice by slice: HDF5 with a group ``dataset`` that holds an XML header and acquisitions.
 
-The `ismrmrd` package gives the record types and the flags. Its `Dataset.read_acquisition` makes a Python object of one readout
-at a time, each by a call to h5py, and `ismrmrd.xsd` refuses headers that break the schema in parts that are not needed here:
-so heads are read at once, the samples of a slice in one call, and the header by `ismrmrd_header`.
+The record types and flags come from the `ismrmrd` package. Its readers are not used: `Dataset.read_acquisition` calls h5py once
+per readout, and `ismrmrd.xsd` refuses headers that break the schema in parts that are not needed here. Here all acquisition
+headers ("heads") are read at once, the samples of a slice in one call, and the XML header by `ismrmrd_header`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BLOCK = 64  # records at a time where heads cannot be read alone
 
 
 def is_ismrmrd(file: h5py.File) -> bool:
-    """Whether an HDF5 file has a group ``dataset`` that holds ``xml`` or ``data``; no data are read."""
+    """Whether an HDF5 file has a group ``dataset`` with ``xml`` or ``data``; no data are read."""
     group = file.get(GROUP)
     return isinstance(group, h5py.Group) and ("xml" in group or "data" in group)
 
@@ -35,14 +35,14 @@ def is_ismrmrd(file: h5py.File) -> bool:
 class IsmrmrdVolume:
     """A Cartesian 2-D scan of one or more slices in an open ISMRMRD file (see `is_ismrmrd`), as a `RawVolume`.
 
-    Lines are sorted onto the encoded grid of the header with k = 0 at index n//2 of both axes; readout oversampling stays.
-    Readouts of one line with several values of the counter ``average`` give their mean. Slices are in the order of their
-    positions along the normal where these are known, else of their counters.
+    Lines are placed on the encoded grid of the header, with k = 0 at index n//2 of both axes; readout oversampling is kept.
+    Readouts of one line that differ in the counter ``average`` are averaged. Slices are ordered by position along the normal
+    where positions are known, else by slice counter.
 
     The heads of all acquisitions are read at once, samples of one slice at a time.
 
     Raises:
-        PrepError: the file is not such a scan, or damaged; the message says what was found and what was expected.
+        PrepError: the file holds another kind of scan, or is damaged; the message says what was found and what was expected.
     """
 
     def __init__(self, file: h5py.File) -> None:
@@ -64,30 +64,30 @@ class IsmrmrdVolume:
         self.note: str = "; ".join(note for note in (*lines.notes, *self._stack.notes, noise_note) if note)
 
     def kspace(self, index: int) -> NDArray[np.complex64]:
-        """One slice, (H, W), or (coils, H, W) when there is more than one channel.
+        """K-space of one slice, (H, W), or (coils, H, W) if there is more than one channel.
 
         Raises:
             PrepError: it cannot be read, or holds NaN or infinite values.
         """
         lines, readout = self._lines, self._lines.readout
-        here = np.flatnonzero(lines.slice == self._stack.order[index])
-        here = here[np.argsort(lines.index[here])]
-        samples = read_samples(self._data, lines.index[here], readout.coils, readout.recorded, f"slice {index}")
+        chosen = np.flatnonzero(lines.slice == self._stack.order[index])
+        chosen = chosen[np.argsort(lines.index[chosen])]
+        samples = read_samples(self._data, lines.index[chosen], readout.coils, readout.recorded, f"slice {index}")
         kept, rows = slice(*readout.samples), slice(*readout.rows)
         k = np.zeros((self.size[1], readout.coils, self.size[0]), np.complex64)  # a line is written in one piece
         with np.errstate(invalid="ignore", over="ignore"):  # infinite values are refused below
-            for line, column, reverse in zip(samples, lines.column[here], lines.reverse[here], strict=True):
+            for line, column, reverse in zip(samples, lines.column[chosen], lines.reverse[chosen], strict=True):
                 k[column, :, rows] += (line[:, ::-1] if reverse else line)[:, kept]
         if not np.isfinite(k.view(np.float32)).all():
             raise PrepError(f"slice {index} holds NaN or infinite values")
         if lines.averages[1] > 1:
-            count = np.bincount(lines.column[here], minlength=self.size[1])
+            count = np.bincount(lines.column[chosen], minlength=self.size[1])
             k /= np.maximum(count, 1).astype(np.float32)[:, None, None]
         k = np.ascontiguousarray(k.transpose(1, 2, 0))  # (coils, H, W)
         return k if self.coils else k[0]
 
     def geometry(self, index: int) -> Geometry | None:
-        """Plane of the recorded grid of one slice, or None when the heads do not say."""
+        """Plane of the recorded grid of one slice, or None if the heads do not give it."""
         return self._stack.planes[index]
 
 
@@ -105,7 +105,7 @@ def _header(group: h5py.Group) -> bytes | str:
 
 
 def _mask(lines: Lines, measured: tuple[int, int] | None) -> NDArray[np.bool_] | None:
-    """(W,) acquired columns, None when these are all inside the encoding limits.
+    """(W,) acquired columns, or None if all columns inside the encoding limits were acquired.
 
     Raises:
         PrepError: the slices have different columns.
@@ -128,9 +128,9 @@ def _noise_covariance(
 ) -> tuple[NDArray[np.complex128] | None, str]:
     """(coils, coils) covariance of the real, and of the imaginary, parts of the noise in `kspace`, and a note.
 
-    Noise of variance V recorded with dwell time t has in samples of dwell time T the variance V t / (T b), where b is the
-    header's relativeReceiverNoiseBandwidth (1 when not given): Kellman and McVeigh, Magn. Reson. Med. 54:1439, 2005 (erratum
-    58:211, 2007). The mean of n readouts has 1/n of it; where n differs between lines the smallest n counts.
+    Noise of variance V recorded with dwell time t has variance V t / (T b) in samples of dwell time T, where b is the header's
+    relativeReceiverNoiseBandwidth (1 if not given): Kellman and McVeigh, Magn. Reson. Med. 54:1439, 2005 (erratum 58:211,
+    2007). The mean of n readouts has 1/n of it; if n differs between lines, the smallest n is used.
     """
     noise = np.flatnonzero(flagged(heads, ["NOISE_MEASUREMENT"]))
     if len(noise) == 0:
@@ -155,7 +155,7 @@ def _noise_covariance(
 def _noise_samples(
     data: h5py.Dataset, head: np.void, index: int, coils: int, dwell: float
 ) -> tuple[NDArray[np.complex128], bool]:
-    """(coils, n) samples of one noise readout in the bandwidth of the imaging readouts, and whether that was known."""
+    """(coils, n) samples of one noise readout, scaled to the bandwidth of the imaging readouts, and whether that is known."""
     recorded, own = int(head["number_of_samples"]), int(head["active_channels"])
     if own != coils:
         raise PrepError(f"the noise measurement has {own} channels, the imaging readouts have {coils}")
@@ -172,7 +172,7 @@ def check_records(data: object, where: str, found: str) -> h5py.Dataset:
     """The dataset of acquisitions, checked for the fields of an ISMRMRD record.
 
     Raises:
-        PrepError: it is not one, or empty, or the ismrmrd package is not installed.
+        PrepError: it is no such dataset, or is empty, or the ismrmrd package is not installed.
     """
     if not isinstance(data, h5py.Dataset):
         raise PrepError(f"ISMRMRD file without acquisitions: no {where} (found: {found or 'nothing'})")
@@ -191,10 +191,10 @@ def check_records(data: object, where: str, found: str) -> h5py.Dataset:
 
 
 def read_heads(data: h5py.Dataset) -> NDArray[np.void]:
-    """(acquisitions,) heads.
+    """Read the heads of all acquisitions, (acquisitions,).
 
-    Reading the field ``head`` of the records alone makes h5py read and never free all samples (h5py issue 2374), so the
-    stored bytes are taken: samples lie elsewhere in the file. Where that cannot be done records are read in blocks.
+    If h5py reads only the field ``head``, it also reads all samples and never frees them (h5py issue 2374). So the heads are
+    taken from the stored bytes (samples lie elsewhere in the file), or, where that is impossible, records are read in blocks.
 
     Raises:
         PrepError: the file is damaged.
@@ -209,7 +209,7 @@ def read_heads(data: h5py.Dataset) -> NDArray[np.void]:
 
 
 def _stored_heads(data: h5py.Dataset) -> NDArray[np.void] | None:
-    """Heads from the bytes of unfiltered chunks, or None when they are stored in another way."""
+    """Heads from the bytes of unfiltered chunks, or None if they are stored in another way."""
     if data.chunks is None or data.id.get_create_plist().get_nfilters():
         return None
     kind = data.id.get_type()
@@ -222,10 +222,10 @@ def _stored_heads(data: h5py.Dataset) -> NDArray[np.void] | None:
 def read_samples(
     data: h5py.Dataset, index: NDArray[np.int64], coils: int, recorded: int, what: str
 ) -> list[NDArray[np.complex64]]:
-    """Samples (coils, samples) of each of the acquisitions at increasing positions `index`.
+    """Read the samples (coils, samples) of each acquisition at the increasing positions `index`.
 
     Raises:
-        PrepError: they cannot be read, or do not have that many samples.
+        PrepError: they cannot be read, or have another number of samples.
     """
     step = int(index[1] - index[0]) if len(index) > 1 else 1
     evenly = bool((np.diff(index) == step).all())

@@ -1,4 +1,4 @@
-"""Where the slices of an ISMRMRD file lie in the patient: DICOM's plane of each, from the heads of its readouts.
+"""Find the plane of each slice of an ISMRMRD file in DICOM's patient coordinates, from the heads of its readouts.
 
 ISMRMRD (doc/mrd_raw_data.md of its repository): ``position`` is the centre of the excited volume in mm of the patient's left,
 posterior, superior (LPS), as in DICOM; ``read_dir``, ``phase_dir`` and ``slice_dir`` are direction cosines in the same system
@@ -9,9 +9,9 @@ at index n//2 the centre of pixel (row, column) is
 
     position + (row - H//2) * row spacing * read_dir + (column - W//2) * column spacing * phase_dir.
 
-Siemens scanners define the directions for an image that is the forward FFT of k-space, which is the inverse one turned by 180
-degrees in the plane: for their files both directions take a minus sign (PTB-MR/mrpro pull request 833, found against the
-scanner's own DICOM images; the NIfTI converter aTrotier/ismrmrd_to_nifti has the same sign).
+Siemens scanners define the directions for an image that is the forward FFT of k-space, i.e. the inverse FFT rotated by 180
+degrees in the plane: for their files both directions take a minus sign (PTB-MR/mrpro pull request 833, verified against the
+scanner's own DICOM images; the NIfTI converter aTrotier/ismrmrd_to_nifti uses the same sign).
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ class Stack:
 def stack_slices(
     heads: Mapping[int, NDArray], encoding: Encoding, size: tuple[int, int], *, forward_fft: bool = False
 ) -> Stack:
-    """Finds plane and order of the slices.
+    """Find the plane and the order of the slices.
 
     Args:
-        heads: heads of the imaging readouts of each slice counter.
+        heads: slice counter -> heads of its imaging readouts.
         encoding: pixel size and slice thickness of the recorded grid.
         size: (H, W) of the recorded grid.
-        forward_fft: the directions are meant for the forward FFT of k-space (Siemens).
+        forward_fft: the directions are defined for the forward FFT of k-space (Siemens).
     """
     numbers = tuple(sorted(heads))
     notes: list[str] = []
@@ -104,7 +104,7 @@ def _contradiction(heads: NDArray, directions: NDArray, position: NDArray) -> st
 
 
 def _spacing(offsets: NDArray, thickness: float) -> tuple[float, str]:
-    """Distance of neighbouring slices in mm, NaN when there is no single one, and a note."""
+    """Distance between neighbouring slices in mm, NaN if it is not constant, and a note."""
     if len(offsets) == 1:
         return thickness, ""
     gaps = np.diff(offsets)

@@ -1,4 +1,4 @@
-"""What the ISMRMRD header of an acquisition says about geometry, encoding, scanner and patient."""
+"""Read geometry, encoding, scanner and patient from an ISMRMRD header (XML)."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Encoding(NamedTuple):
         slice_thickness: encoded field of view in mm across the slice, NaN where unknown.
         recorded: (H, W) of the recorded grid (encoded matrix), or None.
         partitions: number of encoded partitions (z); 1 in 2-D, also where unknown.
-        center: encoding step that is k = 0, or None.
-        trajectory: ``cartesian``, ``epi``, ``radial``, ...; empty when the header does not say.
-        calibration: how the lines of parallel calibration were taken: ``embedded``, ``separate``, ...; empty when not said.
-        slices: number of slices by the encoding limits, or None.
+        center: encoding step at k = 0, or None.
+        trajectory: ``cartesian``, ``epi``, ``radial``, ...; empty if the header does not give it.
+        calibration: calibration mode of parallel imaging: ``embedded``, ``separate``, ...; empty if not given.
+        slices: number of slices according to the encoding limits, or None.
     """
 
     spacing: tuple[float, float] = (NAN, NAN)
@@ -46,8 +46,8 @@ class Scan(NamedTuple):
     """What the ISMRMRD header says about scanner and patient.
 
     Attributes:
-        vendor: name of the scanner's maker, lower case; empty when unknown.
-        noise_bandwidth: effective bandwidth of noise over that of the receiver (relativeReceiverNoiseBandwidth), NaN unknown.
+        vendor: name of the scanner's manufacturer, lower case; empty if unknown.
+        noise_bandwidth: noise bandwidth / receiver bandwidth (relativeReceiverNoiseBandwidth), NaN where unknown.
         patient: patient identifier, else the patient's name, else empty. Never stored as it is.
     """
 
@@ -57,9 +57,9 @@ class Scan(NamedTuple):
 
 
 def parse_header(xml: bytes | str, space: int = 0) -> Encoding:
-    """Reads the encoding space with number `space`; what is missing or malformed stays unknown.
+    """Read encoding space number `space`; missing or malformed values stay unknown.
 
-    A header with a document type is not parsed: entities could make it expand without bound.
+    A header with a document type declaration is not parsed: its entities could expand without bound.
 
     >>> parse_header("not xml").size is None
     True
@@ -90,7 +90,7 @@ def parse_header(xml: bytes | str, space: int = 0) -> Encoding:
 
 
 def parse_scan(xml: bytes | str) -> Scan:
-    """Reads what the header says about scanner and patient; what is missing or malformed stays unknown.
+    """Read scanner and patient from the header; missing or malformed values stay unknown.
 
     >>> parse_scan("<a><subjectInformation><patientID> 7 </patientID></subjectInformation></a>").patient
     '7'
@@ -152,6 +152,6 @@ def _number(node: ElementTree.Element, path: str, unknown: float) -> float:
 
 
 def _numbers(node: ElementTree.Element, path: str, names: tuple[str, ...]) -> list[float] | None:
-    """The finite numbers below a path, None unless all are there."""
+    """The finite numbers below a path, or None if any is missing."""
     values = [_number(node, f"{path}/{name}", NAN) for name in names]
     return None if np.isnan(values).any() else values

@@ -1,4 +1,4 @@
-"""Which acquisitions of an ISMRMRD file make which line of which slice, from their heads and the header alone."""
+"""Assign the acquisitions of an ISMRMRD file to slices and k-space lines, from their heads and the header alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SKIPPED = (
     "PHASE_STABILIZATION_REFERENCE",
     "PHASE_STABILIZATION",
 )
-ONE_IMAGE = ("contrast", "phase", "repetition", "set")  # counters of which a single value is taken
+ONE_IMAGE = ("contrast", "phase", "repetition", "set")  # counters that must have a single value
 LARGEST = 2**16  # counters of the format have 16 bits
 ALIKE = ("number_of_samples", "active_channels", "discard_pre", "discard_post", "center_sample", "encoding_space_ref")
 OTHER_SCAN = ("separate", "external")  # calibration of another contrast: not lines of this image
@@ -49,16 +49,16 @@ class Readout(NamedTuple):
 
 @dataclass(frozen=True)
 class Lines:
-    """The readouts that make the images, one entry each, and the grid that they fill.
+    """The readouts that form the images, one entry each, and the grid that they fill.
 
     Attributes:
         index: (n,) row of the file's acquisitions.
         slice: (n,) slice counter.
         column: (n,) column of the recorded grid.
-        reverse: (n,) read from the last row to the first.
+        reverse: (n,) bool, acquired from the last row to the first.
         size: (H, W) of the recorded grid.
         readout: what they have in common.
-        averages: smallest and largest number of readouts that make one line.
+        averages: smallest and largest number of readouts per line.
         notes: what a user should know.
     """
 
@@ -79,7 +79,7 @@ class Lines:
 
 
 def flagged(heads: NDArray, names: Iterable[str]) -> NDArray[np.bool_]:
-    """(n,) whether any of the flags ``ACQ_IS_...`` is set."""
+    """(n,) bool: whether any of the flags ``ACQ_IS_...`` is set."""
     from ismrmrd import constants
 
     bits = sum(1 << (getattr(constants, f"ACQ_IS_{name}") - 1) for name in names)
@@ -90,24 +90,24 @@ def encoding_space(heads: NDArray) -> int:
     """Number of the header's encoding space that the imaging readouts refer to.
 
     Raises:
-        PrepError: there are no imaging readouts, or they refer to several.
+        PrepError: there are no imaging readouts, or they refer to several encoding spaces.
     """
     imaging, _ = _kinds(heads)
     return _single(heads[imaging], "encoding_space_ref")
 
 
 def plan_lines(heads: NDArray, encoding: Encoding) -> Lines:
-    """Chooses the readouts of the images and places each on the grid; k = 0 is at index n//2 of both axes.
+    """Choose the imaging readouts and place each on the grid; k = 0 is at index n//2 of both axes.
 
-    Readouts of noise, navigators, phase correction, feedback and dummies are left out. A calibration line of the same
-    scan counts as measured where the imaging itself left that line out and it fits on the grid.
+    Noise, navigator, phase-correction, feedback and dummy readouts are left out. A calibration line of the same scan counts as
+    measured if imaging skipped that line and it fits on the grid.
 
     Args:
         heads: (acquisitions,) heads of all acquisitions.
         encoding: the header's encoding space of the imaging readouts.
 
     Raises:
-        PrepError: anything but Cartesian 2-D slices with one image each, or contradictory counts.
+        PrepError: the scan is not Cartesian 2-D with one image per slice, or its counters contradict each other.
     """
     _check_trajectory(encoding)
     imaging, calibration = _kinds(heads)
@@ -143,7 +143,7 @@ def _row_note(readout: Readout, height: int) -> str:
 
 
 def _kinds(heads: NDArray) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """(n,) imaging readouts, and (n,) those for calibration only."""
+    """(n,) bool: imaging readouts; (n,) bool: readouts for calibration only."""
     usable = ~flagged(heads, (*SKIPPED, "NOISE_MEASUREMENT"))
     only = flagged(heads, ["PARALLEL_CALIBRATION"]) & ~flagged(heads, ["PARALLEL_CALIBRATION_AND_IMAGING"])
     if not (usable & ~only).any():
@@ -202,32 +202,32 @@ def _readout(heads: NDArray, height: int) -> Readout:
     if max(height // 2 - rows[0], rows[1] - height // 2) < 0.9 * (height // 2):
         raise PrepError(
             f"{about} reach neither end of the {height} encoded rows of the header: "
-            "either their oversampling was removed and the header not changed, or their resolution is another one"
+            "either oversampling was removed without updating the header, or their resolution differs from it"
         )
     return Readout(recorded, samples, rows, coils)
 
 
 def _center(heads: NDArray, recorded: int, samples: tuple[int, int]) -> int:
-    """Sample that is k = 0, of lines in order of increasing row."""
+    """Index of the sample at k = 0, for lines in order of increasing row."""
     reverse = flagged(heads, ["REVERSE"])
     if reverse.any():
-        # stored in order of time; readers agree on turning the whole line round, not on what center_sample then means
-        about_middle = np.isin(heads["center_sample"], [recorded // 2, (recorded - 1) // 2]).all()
-        if not about_middle or samples[0] != recorded - samples[1]:
+        # stored in order of time; all readers flip the whole line, but they disagree on what center_sample then means
+        central = np.isin(heads["center_sample"], [recorded // 2, (recorded - 1) // 2]).all()
+        if not central or samples[0] != recorded - samples[1]:
             raise PrepError("reversed readouts with an asymmetric echo: which of their samples is k = 0 is not defined")
         return recorded // 2
     return _single(heads, "center_sample")
 
 
 def _columns(heads: NDArray, encoding: Encoding) -> NDArray[np.int64]:
-    """Column of each line: the encoding step of the header's centre is column width // 2."""
+    """Column of each line: the header's central encoding step is at column width // 2."""
     width = _grid(encoding)[1]
     step = heads["idx"]["kspace_encode_step_1"].astype(np.int64)
     return np.asarray(step if encoding.center is None else step - encoding.center + width // 2)
 
 
 def _limits(encoding: Encoding) -> tuple[int, int]:
-    """First and one past the last column that the header's encoding limits leave on the grid."""
+    """First and one past the last column of the grid within the header's encoding limits."""
     width = _grid(encoding)[1]
     first, stop = encoding.measured or (0, width)
     return first, min(stop, width)
@@ -246,7 +246,7 @@ def _check_columns(columns: NDArray[np.int64], encoding: Encoding) -> None:
 def _calibration(
     heads: NDArray, imaging: NDArray[np.bool_], calibration: NDArray[np.bool_], encoding: Encoding
 ) -> tuple[NDArray[np.int64], str]:
-    """Calibration lines used where the imaging left a line out, and a note on the others."""
+    """Indices of the calibration lines to use where imaging skipped a line, and a note on the others."""
     candidates = np.flatnonzero(calibration)
     if encoding.calibration in OTHER_SCAN and len(candidates):
         return candidates[:0], f"{len(candidates)} lines of {encoding.calibration} calibration are left out"
@@ -258,12 +258,12 @@ def _calibration(
 
 
 def _line_keys(heads: NDArray) -> list[tuple[int, int]]:
-    """Slice and encoding step of each."""
+    """Slice and encoding step of each readout."""
     return list(zip(*(heads["idx"][name].tolist() for name in ("slice", "kspace_encode_step_1")), strict=True))
 
 
 def _fits(own: NDArray, imaging: NDArray, encoding: Encoding) -> NDArray[np.bool_]:
-    """(n,) calibration lines that are like the imaging readouts and lie on the grid."""
+    """(n,) bool: calibration lines that match the imaging readouts and lie on the grid."""
     columns, (first, stop) = _columns(own, encoding), _limits(encoding)
     fits = (columns >= first) & (columns < stop) & np.isin(own["idx"]["slice"], imaging["idx"]["slice"])
     for name in ALIKE:
@@ -274,7 +274,7 @@ def _fits(own: NDArray, imaging: NDArray, encoding: Encoding) -> NDArray[np.bool
 
 
 def _averages(slices: NDArray[np.int64], column: NDArray[np.int64], average: NDArray) -> tuple[int, int]:
-    """Smallest and largest number of readouts of a line."""
+    """Smallest and largest number of readouts per line."""
     keys, count = np.unique(np.stack([slices, column, average.astype(np.int64)]), axis=1, return_counts=True)
     if (count > 1).any():
         where = keys[:, int(np.argmax(count > 1))].tolist()
@@ -287,7 +287,7 @@ def _averages(slices: NDArray[np.int64], column: NDArray[np.int64], average: NDA
 
 
 def _check_slices(slices: NDArray[np.int64], encoding: Encoding) -> None:
-    """Slices without a readout: those the header announces, and holes among the counters."""
+    """Raise PrepError if a slice has no readouts: one that the header announces, or a gap in the counters."""
     numbers = np.unique(slices)
     expected = max(encoding.slices or 0, int(numbers[-1]) + 1)
     missing = np.setdiff1d(np.arange(min(expected, LARGEST)), numbers)

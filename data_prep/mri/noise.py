@@ -1,6 +1,6 @@
-"""The noise of k-space: its level, what resampling makes of it, and its covariance between coils.
+"""Estimate the noise of k-space: its level, also after resampling, and its covariance between coils.
 
-Sigma always is the standard deviation of the real part and of the imaginary part of a sample, each.
+Sigma is always the standard deviation of the real part, and of the imaginary part, of a sample.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ if TYPE_CHECKING:
 Window = tuple[tuple[int, int], tuple[int, int]]  # first and one past the last measured row, and column: `sampling.Extent`
 
 LEAST = 96  # samples at the edge for a standard error of 7 %
-SAME = 0.15  # relative difference of two levels that counts as none
+SAME = 0.15  # two levels with at most this relative difference count as equal
 EMPTY = 1e-3  # background / periphery below which the background holds no noise
-OUTLIER = 4.5  # moduli this many sigma high are left out: one in 25,000 of the noise
-PER_COIL = 256  # samples for each coil of a covariance: 6 % standard error of its eigenvalues
-SINGULAR = 1e-6  # smallest / largest eigenvalue of a covariance that can be inverted
+OUTLIER = 4.5  # samples with a modulus above this many sigma are left out: one in 25,000 of pure noise
+PER_COIL = 256  # samples per coil for a covariance: 6 % standard error of its eigenvalues
+SINGULAR = 1e-6  # smallest / largest eigenvalue below which a covariance counts as singular
 RAYLEIGH_MEDIAN = sqrt(2 * np.log(2))
 ERROR = 0.72  # standard error of sigma from n complex samples, times sqrt(n) / sigma
-SHARES = tuple(2 ** (i / 2) / 16 for i in range(7))  # of a side, at each of its ends: 1/16 to 1/2
+SHARES = tuple(2 ** (i / 2) / 16 for i in range(7))  # corner size as a share of the side: 1/16 to 1/2
 ENOUGH = 512  # samples for a standard error of 3 %
-MEASURED = 0.75  # share of the central samples that have to be there for a background
+MEASURED = 0.75  # share of the central samples that must be measured to estimate the background
 
 
 class NoiseEstimate(NamedTuple):
     """Noise level of one slice.
 
     Attributes:
-        sigma: standard deviation of the noise on the real part and on the imaginary part of a k-space sample, each, in the
-            units of k-space; over several coils the root mean square.
-        reliable: whether no test cast doubt on it.
-        note: the doubt, for the user; empty when reliable.
-        periphery: level of the outermost k-space samples: noise, and the signal that reaches there.
-        background: level of the corners of the image in the units of k-space: noise, and whatever else is there; NaN where
-            k-space is undersampled.
-        n: k-space samples of each coil that the level of the periphery rests on.
+        sigma: standard deviation of the noise on the real part, and on the imaginary part, of a k-space sample, in the units of
+            k-space; root mean square over coils.
+        reliable: True if no test raised a doubt.
+        note: the doubt, for the user; empty if reliable.
+        periphery: level of the outermost k-space samples: noise plus any signal there.
+        background: level of the corners of the image in the units of k-space: noise plus anything else there; NaN where k-space
+            is undersampled.
+        n: number of k-space samples per coil behind the level of the periphery.
     """
 
     sigma: float
@@ -53,22 +53,22 @@ class NoiseEstimate(NamedTuple):
 
 
 def estimate_sigma(kspace: NDArray[np.complexfloating], window: Window | None = None) -> NoiseEstimate:
-    """Noise level of k-space from its four corners, where there is least signal, checked against the image's background.
+    """Estimate the noise level from the four corners of k-space, where there is least signal, and check it on the background.
 
-    Signal in the corners of k-space makes their level an upper bound. It shows as a level that falls outwards, and as one
-    above that of the corners of the image, where most images hold air. The background comes from a tapered image of low
-    resolution: the taper keeps the object from ringing into it. Where both agree, sigma is their mean; where the periphery
-    holds signal, it is the background's; where the background holds more than noise, it is the periphery's. A signal as
-    white as noise that fills the whole field of view cannot be distinguished from it.
+    Any signal in the corners of k-space makes their level an upper bound. Signs of signal are a level that falls outwards, and
+    a level above that of the image corners, which usually hold air. The background is taken from a tapered low-resolution
+    image: the taper prevents ringing of the object. If both levels agree, sigma is their mean; if the periphery holds signal,
+    sigma is that of the background; if the background holds more than noise, that of the periphery. A white signal that fills
+    the whole field of view cannot be distinguished from noise.
 
-    Exact zeros count as not measured. Undersampled k-space gives no image background: only its periphery counts.
+    Exact zeros count as not measured. Undersampled k-space has no usable image background: only its periphery is used.
 
     Args:
         kspace: (..., H, W) complex, centred; leading axes are coils. Not modified.
-        window: measured rows and columns; what lies outside is not looked at. None: all.
+        window: measured rows and columns; samples outside are ignored. None: all.
 
     Returns:
-        the estimate, and where it may be wrong a note that says why. K-space without noise gets what is found.
+        the estimate, with a note if it may be wrong. For k-space without noise, the level that is found.
 
     >>> real, imaginary = np.random.default_rng(0).normal(0, 0.5, (2, 96, 96))
     >>> estimate = estimate_sigma(real + 1j * imaginary)
@@ -91,7 +91,7 @@ def _inside(k: NDArray, window: Window | None) -> NDArray:
 
 
 def _decide(edge: Level, air: Level) -> tuple[float, str]:
-    """Sigma, and what makes it doubtful."""
+    """Sigma, and the reason to doubt it (empty if there is none)."""
     ratio = air.sigma / edge.sigma if edge.sigma > 0 else 1.0
     if ratio < EMPTY:
         return (edge if edge.plain else air).sigma, "the background of the image is empty: free of noise, or masked"
@@ -108,10 +108,10 @@ def _decide(edge: Level, air: Level) -> tuple[float, str]:
 
 
 def resampled_sigma(sigma: float, old_size: tuple[int, int], new_size: tuple[int, int]) -> float:
-    """Sigma of a k-space sample after `sinc_resample`, on average over k-space.
+    """Sigma of a k-space sample after `sinc_resample`, averaged over k-space.
 
-    Cropping the image keeps it, since the noise of the pixels is white; padding spreads the same energy over more samples:
-    sigma' = sigma sqrt(product over the axes of min(1, n / N)), and the noise of neighbouring samples is then correlated.
+    Cropping the image does not change it, since the noise of the pixels is white. Padding spreads the same energy over more
+    samples and correlates neighbours: sigma' = sigma sqrt(product over the axes of min(1, n / N)).
 
     >>> resampled_sigma(2.0, (640, 80), (320, 320))
     1.0
@@ -124,19 +124,19 @@ def noise_covariance(
 ) -> NDArray[np.complex128]:
     """Covariance of the noise between coils, from the outermost samples: Psi = sum_s k_s k_s^H / (2 n).
 
-    The noise of the real and of the imaginary parts has Re Psi as its covariance, each, so that Psi_cc = sigma_c^2.
+    The noise of the real parts, and that of the imaginary parts, has the covariance Re Psi, so that Psi_cc = sigma_c^2.
     Samples with a modulus above 4.5 sigma in any coil are left out.
 
     Args:
         kspace: (C, H, W) complex, centred. Not modified.
         window: measured rows and columns; None: all.
-        per_coil: samples of each coil that are taken for every coil there is, at the least.
+        per_coil: at least `per_coil` * C samples of each coil are used.
 
     Returns:
         (C, C) complex Hermitian.
 
     Raises:
-        PrepError: fewer than four samples per coil that are not zero in any coil.
+        PrepError: fewer than 4 C samples are nonzero in every coil.
     """
     outer, _ = outermost(_inside(kspace, window), max(ENOUGH, per_coil * len(kspace)))
     samples = outer.reshape(len(outer), -1).astype(np.complex128)  # (C, n)
@@ -150,10 +150,10 @@ def noise_covariance(
 
 
 def whitening_matrix(covariance: NDArray[np.complexfloating]) -> NDArray[np.complex128]:
-    """The Hermitian W with W Psi W^H = (tr Psi / C) I: coils with independent noise of the same level, on average the old one.
+    """Prewhitening matrix W, Hermitian with W Psi W^H = (tr Psi / C) I: independent coils, all with the old mean noise power.
 
-    Of all such matrices it is the one that changes the coils least; equal independent noise gives the identity. Whitened
-    k-space is `np.tensordot(W, k, 1)`.
+    Of all such matrices it changes the coils least; independent noise of equal level gives the identity. Prewhitened k-space is
+    `np.tensordot(W, k, 1)`.
 
     Args:
         covariance: (C, C) complex, Hermitian, in any unit.
@@ -162,7 +162,7 @@ def whitening_matrix(covariance: NDArray[np.complexfloating]) -> NDArray[np.comp
         (C, C) complex.
 
     Raises:
-        PrepError: not finite or not Hermitian; singular, as of a coil without signal or one that is the sum of others.
+        PrepError: not finite, not Hermitian, or singular (a dead coil, or one that is the sum of others).
 
     >>> whitening_matrix(np.diag([1.0, 4.0]).astype(complex)).real.round(3).diagonal()
     array([1.581, 0.791])
@@ -180,12 +180,12 @@ def whitening_matrix(covariance: NDArray[np.complexfloating]) -> NDArray[np.comp
 
 
 class Level(NamedTuple):
-    """Level of samples.
+    """Noise level of a set of samples.
 
     Attributes:
         sigma: the level.
-        n: independent samples that it rests on.
-        plain: whether they look like noise and nothing else.
+        n: number of independent samples behind it.
+        plain: whether they look like pure noise.
         spiked: whether single samples are far above the level.
     """
 
@@ -195,15 +195,15 @@ class Level(NamedTuple):
     spiked: bool = False
 
     def error(self, other: Level) -> float:
-        """Standard error of the ratio of two levels near one."""
+        """Standard error of the ratio of two levels, for a ratio near 1."""
         return ERROR * sqrt(1 / max(self.n, 1) + 1 / max(other.n, 1))
 
 
 def outermost(k: NDArray, enough: int = ENOUGH) -> tuple[NDArray, float]:
-    """The smallest corners of k-space (coils, H, W) with enough samples in each coil, if there are.
+    """The smallest corners of k-space (coils, H, W) with enough nonzero samples, else the largest corners.
 
     Returns:
-        (coils, 4, r, c), the outermost sample of each corner first; their share of each end of a side.
+        (coils, 4, r, c), the outermost sample of each corner first; the corner size as a share of the side.
     """
     for share in SHARES:
         corners = _corners(k, share)
@@ -213,13 +213,13 @@ def outermost(k: NDArray, enough: int = ENOUGH) -> tuple[NDArray, float]:
 
 
 def periphery(k: NDArray) -> Level:
-    """Level of the outermost samples of k-space (coils, H, W), compared with that of the samples that border on them."""
+    """Level of the outermost samples of k-space (coils, H, W), compared with that of the adjacent samples."""
     outer, share = outermost(k)
     n = np.count_nonzero(outer) / len(k)
     sigma = rayleigh_sigma(outer)
     level = Level(sigma, n, spiked=sigma > 0 and _spiked(outer / sigma, n))
     wider = _corners(k, min(share * sqrt(2), 0.5))
-    wider[..., : outer.shape[-2], : outer.shape[-1]] = 0  # leaves the border
+    wider[..., : outer.shape[-2], : outer.shape[-1]] = 0  # only the border remains
     border = Level(rayleigh_sigma(wider), np.count_nonzero(wider) / len(k))
     falls = border.sigma > (1 + max(0.1, 3 * level.error(border))) * level.sigma
     return level._replace(plain=not falls and not level.spiked)
@@ -228,7 +228,7 @@ def periphery(k: NDArray) -> Level:
 def background(k: NDArray, window: Window) -> Level:
     """Level of the corners of the tapered low-resolution image, in units of k-space (coils, H, W).
 
-    With F orthonormal and white noise, each pixel of F^-1 (w k) has the variance sigma^2 sum(w^2 over the measured) / n.
+    With F orthonormal and white noise, each pixel of F^-1 (w k) has the variance sigma^2 sum(w^2 over measured samples) / n.
     """
     low, inside = _centre(k, window)  # (coils, h, w), (h, w)
     h, w = inside.shape
@@ -248,7 +248,7 @@ def background(k: NDArray, window: Window) -> Level:
 
 
 def _uneven(corners: NDArray, n: float) -> bool:
-    """Whether the level differs between corners of the image, or from their outer to their inner half (a receive filter)."""
+    """Whether the level differs between image corners, or between their outer and inner halves (a receive filter)."""
     energy = (np.abs(corners) ** 2).mean(0)  # (4, r, c)
     r, c = energy.shape[1] // 2, energy.shape[2] // 2
     parts = (*energy, energy[:, :r], energy[:, r:], energy[..., :c], energy[..., c:])
@@ -257,7 +257,7 @@ def _uneven(corners: NDArray, n: float) -> bool:
 
 
 def _smooth(corners: NDArray) -> bool:
-    """Whether pixels resemble those two rows or columns away: an object. Tapered noise is not correlated that far."""
+    """Whether pixels correlate with those two rows or columns away, as in an object; tapered noise is not correlated so far."""
     pairs = ((corners[..., 2:, :], corners[..., :-2, :]), (corners[..., 2:], corners[..., :-2]))
     energy = np.vdot(corners, corners).real
     return any(np.abs((a * b.conj()).sum((-2, -1))).sum() > 0.5 * energy for a, b in pairs)
@@ -279,22 +279,22 @@ def _taper(n: int) -> NDArray[np.floating]:
 
 
 def _corners(x: NDArray, share: float) -> NDArray:
-    """The four corners of (coils, H, W), each turned so that its outermost sample comes first: (coils, 4, r, c)."""
+    """The four corners of (coils, H, W), each flipped so that its outermost sample comes first: (coils, 4, r, c)."""
     rows, columns = (max(1, min(round(share * n), n // 2)) for n in x.shape[-2:])
-    turned = (x, x[:, ::-1], x[:, :, ::-1], x[:, ::-1, ::-1])
-    return np.stack([y[:, :rows, :columns] for y in turned], 1)
+    flipped = (x, x[:, ::-1], x[:, :, ::-1], x[:, ::-1, ::-1])
+    return np.stack([y[:, :rows, :columns] for y in flipped], 1)
 
 
 def rayleigh_sigma(samples: NDArray) -> float:
-    """Sigma of samples (coils, ...): the median of each coil's without exact zeros, and the root mean square of the coils.
+    """Sigma of samples (coils, ...): from the median modulus of each coil (exact zeros ignored), root mean square over coils.
 
-    Coils without samples do not count.
+    Coils without samples are ignored.
     """
     medians = [np.median(m[m > 0]) for m in np.abs(samples.reshape(len(samples), -1)) if m.any()]
     return float(np.sqrt(np.mean(np.square(medians or [0.0], dtype=np.float64)))) / RAYLEIGH_MEDIAN
 
 
 def _spiked(scaled: NDArray, n: float) -> bool:
-    """Whether samples in units of their level have a larger root mean square than noise alone explains: a mixture."""
+    """Whether samples in units of their level have a larger root mean square than pure noise (single high samples)."""
     moduli = np.abs(scaled[scaled != 0])
     return moduli.size > 0 and sqrt(np.mean(np.square(moduli, dtype=np.float64)) / 2) > 1.1 + 3 / sqrt(n)

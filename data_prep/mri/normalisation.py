@@ -1,4 +1,4 @@
-"""From a magnitude image to a stored slice: crop or pad, normalise, and simulate its k-space once."""
+"""Turn a magnitude image into a stored slice: crop or pad, normalise, and simulate its k-space once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def crop_or_pad(x: NDArray, size: tuple[int, int]) -> NDArray:
-    """Crops or zero-pads an image (..., H, W) about its origin: index n//2 lands on N//2 of each axis.
+    """Crop or zero-pad an image (..., H, W) about its origin: index n//2 maps to N//2 of each axis.
 
     >>> crop_or_pad(np.arange(5.0)[None], (1, 3))
     array([[1., 2., 3.]])
@@ -35,7 +35,7 @@ def crop_or_pad(x: NDArray, size: tuple[int, int]) -> NDArray:
 
 
 def _overlap(n: int, m: int) -> tuple[slice, slice]:
-    """Where an axis of length n lies on one of length m, as (slice of m, slice of n)."""
+    """Overlap of an axis of length n with one of length m, origins aligned, as (slice of m, slice of n)."""
     start = n // 2 - m // 2  # index of x that lands on index 0 of y
     length = min(n, m, n - start, m + start)
     return slice(max(-start, 0), max(-start, 0) + length), slice(max(start, 0), max(start, 0) + length)
@@ -61,7 +61,7 @@ def normalise(x: NDArray, volume: VolumeRange, by: Normalisation) -> tuple[NDArr
         stored image in double precision, scale, offset.
 
     Raises:
-        PrepError: the image is constant, so there is nothing to normalise by.
+        PrepError: the image is constant, so its range is zero.
 
     >>> normalise(np.array([[2e-5, 4e-5]]), VolumeRange(0.0, 4e-5), "slice")
     (array([[0., 1.]]), 2e-05, 2e-05)
@@ -75,7 +75,7 @@ def normalise(x: NDArray, volume: VolumeRange, by: Normalisation) -> tuple[NDArr
 
 @dataclass(frozen=True)
 class Acquisition:
-    """The one acquisition that all slices of a file go through.
+    """The simulated acquisition that all slices of a file share.
 
     Attributes:
         size: (H, W) of the images.
@@ -102,7 +102,7 @@ class Acquisition:
         object.__setattr__(self, "mask", mask)
 
     def header(self) -> SliceHeader:
-        """The header of a file of slices that went through this acquisition."""
+        """The header of a slice file with this acquisition."""
         return SliceHeader(
             sigma=self.sigma,
             mask=self.mask,
@@ -122,7 +122,7 @@ class Acquisition:
         place: Geometry,
         index: int,
     ) -> SliceRecord:
-        """Normalises a magnitude image and simulates y = M F x + noise, the noise drawn from (seed, key) alone.
+        """Normalise a magnitude image and simulate y = M F x + noise; the noise depends on (seed, key) alone.
 
         Raises:
             PrepError: the image is constant.

@@ -34,13 +34,13 @@ Normalisation = Literal["slice", "volume"]
 
 @dataclass(frozen=True, kw_only=True)
 class FastMRIOptions:
-    """Knobs that decide what the file holds: see `python -m data_prep fastmri --help`.
+    """Options that decide what the file holds: see `python -m data_prep fastmri --help`.
 
-    `size` is one side of the grid, or both. `mask` is a given sampling mask, one 0 or 1 for each column, in place of a drawn
-    one; `encoded_lines` is the number of columns that its acceleration and centre are shares of.
+    `size` is the side of a square grid, or both sides. `mask` is a given sampling mask, one 0 or 1 per column, in place of a
+    drawn one; its acceleration and centre fraction refer to `encoded_lines` columns.
 
     Raises:
-        PrepError: a knob that would have no effect on such measurements, or a number that is not finite.
+        PrepError: an option has no effect on these measurements, or a number is not finite.
         ValueError: `mask_from` is no slice file.
     """
 
@@ -124,14 +124,14 @@ class FastMRIOptions:
         from es_medical.data import read_header
 
         header = read_header(path)
-        mask = "".join("01"[bool(one)] for one in header.mask.tolist())
+        mask = "".join("01"[bool(measured)] for measured in header.mask.tolist())
         object.__setattr__(self, "mask", mask)
         object.__setattr__(self, "encoded_lines", header.encoded_lines or len(mask))
         object.__setattr__(self, "acceleration", header.acceleration)
         object.__setattr__(self, "center_fraction", header.center_fraction)
 
     def _check(self) -> None:
-        """Refuse knobs of the other kind of measurements."""
+        """Raise PrepError for options of the other kind of measurements."""
         for name in ("acceleration", "sigma", "added_noise", "train", "test"):
             if not math.isfinite(getattr(self, name) or 0):
                 raise PrepError(f"--{name.replace('_', '-')} {getattr(self, name)}: expected a finite number")
@@ -151,5 +151,5 @@ class FastMRIOptions:
 
     @property
     def shares(self) -> Shares:
-        """Volumes for each split."""
+        """Number or share of volumes for each split."""
         return Shares(self.train, self.test, self.val)

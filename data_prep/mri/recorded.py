@@ -1,4 +1,4 @@
-"""Recorded k-space (`--measurements real`): what every reader of raw files gives, and which files can be used."""
+"""Recorded k-space (`--measurements real`): the interface of raw file readers, and the check which files can be used."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class RawVolume(Protocol):
         encoding: pixel size of the recorded grid, size and spacing of the reconstruction, measured columns.
         noise_covariance: (coils, coils) complex Hermitian: covariance of the real, and of the imaginary, parts of the noise
             in `kspace` (half the covariance of the complex noise), or None.
-        mask: (W,) bool, the columns that were acquired; None when all inside `encoding.measured` (or all W) are.
-            Columns outside `encoding.measured` are zero-padding: False where there is a mask.
-        subject: patient identifier, "" when unknown. Never stored as it is.
-        note: what a user should know about how the file was read, "" for nothing.
+        mask: (W,) bool, the acquired columns; None if all inside `encoding.measured` (or all W) were acquired.
+            Columns outside `encoding.measured` are zero-padding: False if there is a mask.
+        subject: patient identifier, "" if unknown. Never stored as it is.
+        note: what a user should know about how the file was read, or "".
     """
 
     n_slices: int
@@ -54,7 +54,7 @@ class RawVolume(Protocol):
     note: str
 
     def kspace(self, index: int) -> NDArray[np.complexfloating]:
-        """One slice, (H, W) or (coils, H, W), complex64.
+        """K-space of one slice, (H, W) or (coils, H, W), complex64.
 
         Raises:
             PrepError: it cannot be read, is not complex, or holds NaN or infinite values.
@@ -62,17 +62,17 @@ class RawVolume(Protocol):
         ...
 
     def geometry(self, index: int) -> Geometry | None:
-        """Where the recorded grid of one slice lies in the patient, or None when the file does not say."""
+        """Plane of the recorded grid of one slice in the patient, or None if the file does not give it."""
         ...
 
 
 @contextmanager
 def open_raw(path: Path) -> Iterator[RawVolume]:
-    """Opens a file in fastMRI's layout or an ISMRMRD raw file.
+    """Open a file in fastMRI's layout or an ISMRMRD raw file.
 
     Raises:
         SkipError: a slice file of es_medical.
-        PrepError: the file can't be read, or is neither.
+        PrepError: the file cannot be read, or is neither.
     """
     with open_volume(path) as file:
         yield IsmrmrdVolume(file) if is_ismrmrd(file) else FastMRIVolume(file)
@@ -98,11 +98,11 @@ class RecordedVolume(CheckedVolume):
 def inspect_recorded(
     path: Path, name: str, digest: str, coils: Coils, chosen: Chosen, target: RecordedTarget
 ) -> RecordedVolume:
-    """Checks a file by its header and its middle slice; the other slices are checked when they are taken.
+    """Check a file by its header and its middle slice; the other slices are checked when they are prepared.
 
     Raises:
         SkipError: a slice file of es_medical.
-        PrepError: whatever keeps the file from being used.
+        PrepError: the file cannot be used; the message says why.
     """
     with open_raw(path) as volume:
         _check_coils(volume, coils)
@@ -120,14 +120,14 @@ def inspect_recorded(
             size=volume.encoding.size or FASTMRI_SIZE,
             coils=volume.coils,
             encoded=(columns.start, columns.stop),
-            mask=None if mask is None else tuple(bool(one) for one in mask),
+            mask=None if mask is None else tuple(bool(measured) for measured in mask),
             target="none (undersampled)" if mask is not None else _target(volume.coils, target),
             note=volume.note,
         )
 
 
 def leaves_out(mask: NDArray[np.bool_] | None, columns: Span) -> bool:
-    """Whether a mask (W,) leaves out some of these columns; None leaves out nothing."""
+    """Whether a mask (W,) leaves out any of these columns; None leaves out none."""
     return mask is not None and not bool(mask[columns.start : columns.stop].all())
 
 
@@ -138,7 +138,7 @@ def _check_coils(volume: RawVolume, coils: Coils) -> None:
 
 
 def _target(coils: int, target: RecordedTarget) -> str:
-    """Name of the ground truth, always made from the recorded k-space."""
+    """Name of the ground truth, which is always computed from the recorded k-space."""
     if not coils:
         return "image of kspace"
     return "rss of kspace" if target == "rss" else "coil-combined image of kspace"

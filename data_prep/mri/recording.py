@@ -1,7 +1,7 @@
-"""From recorded k-space to a stored slice: one grid, one mask, the noise level, and a scale that no ground truth is needed for.
+"""Turn recorded k-space into a stored slice: one grid, one mask, the noise level, and a scale that needs no ground truth.
 
-What a user without fully sampled scans would not have never enters a measurement: the scale, the coil compression and the
-sensitivity maps come from the central lines that the mask measures (the ACS block).
+A stored measurement uses nothing that an undersampled scan lacks: the scale, the coil compression and the sensitivity maps
+come from the central lines that the mask measures (the ACS block).
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
     from data_prep.run.manifest import Pseudonyms
 
-PER_COIL = (256, 128, 64)  # samples for each coil of a covariance: fewer where signal reaches far out
+PER_COIL = (256, 128, 64)  # samples per coil for a covariance: fewer where signal extends far from the centre
 UPPER_BOUND = "noise level of undersampled k-space is that of its edge, an upper bound: give --sigma if you know it"
-PURE = 1.05  # level of these samples over that of the noise, above which they hold signal
+PURE = 1.05  # largest ratio of the level of these samples to that of the noise; above it they hold signal
 
 
 class Slice(NamedTuple):
-    """One slice on its recorded grid, after whitening.
+    """One slice on its recorded grid, after prewhitening.
 
     Attributes:
         kspace: (H, W) or (C, H, W) complex64.
@@ -52,7 +52,7 @@ class Slice(NamedTuple):
 
 
 class OnGrid(NamedTuple):
-    """One slice on the grid of the file: k-space, image and maps of its coils, (H, W) or (C, H, W), and its noise level."""
+    """One slice on the grid of the file: k-space, image and sensitivity maps, (H, W) or (C, H, W), and the noise level."""
 
     kspace: NDArray[np.complexfloating]
     image: NDArray[np.complexfloating]
@@ -62,7 +62,7 @@ class OnGrid(NamedTuple):
 
 @dataclass(frozen=True)
 class Recording:
-    """What all recorded slices of a file go through.
+    """The preparation that all recorded slices of a file share.
 
     Attributes:
         size: (H, W) of the file's grid.
@@ -74,7 +74,7 @@ class Recording:
         seed: of the added noise.
         sigma: noise on each real and imaginary part of a recorded sample, in the file's units; None estimates it.
         added_noise: standard deviation of further noise on each part, in stored units.
-        whiten: remove the correlation of the coils' noise.
+        whiten: remove the noise correlation between coils (prewhitening).
         with_image: False stores no ground truth, and no number derived from it.
         target_rss: multi-coil ground truth by root sum of squares in place of the coil-combined image.
     """
@@ -105,14 +105,14 @@ class Recording:
 
     @cached_property
     def acs(self) -> NDArray[np.bool_]:
-        """(W,) the central columns that are always measured."""
+        """(W,) bool, the central columns that are always measured."""
         _, n_center = line_counts(self.encoded_lines, self.acceleration, self.center_fraction)
         return np.asarray(center_lines(self.size[1], n_center).numpy())
 
     def records(
         self, volume: RecordedVolume, indices: Sequence[int], split: str, pseudonyms: Pseudonyms
     ) -> Iterator[tuple[SliceRecord | None, tuple[str, ...]]]:
-        """Reads and prepares some slices of a volume, one at a time: a record (None for a blank slice) and notes.
+        """Read and prepare some slices of a volume, one at a time: a record (None for a blank slice) and notes.
 
         Raises:
             PrepError: a slice cannot be used; the message names it.
@@ -124,8 +124,8 @@ class Recording:
                     yield None, ("blank slices left out",)
                     continue
                 extent = self._check(k, raw, volume, i)
-                one = self._whitened(k, raw, extent)
-                yield self._record(one, raw, volume, i, split, pseudonyms), one.notes
+                whitened = self._whitened(k, raw, extent)
+                yield self._record(whitened, raw, volume, i, split, pseudonyms), whitened.notes
 
     def _check(self, k: NDArray, raw: RawVolume, volume: RecordedVolume, index: int) -> Extent:
         extent = measured_extent(k, raw.encoding.measured, raw.mask, index)
@@ -135,7 +135,7 @@ class Recording:
         return extent
 
     def _whitened(self, k: NDArray[np.complexfloating], raw: RawVolume, extent: Extent) -> Slice:
-        """Prewhitens receive coils where their noise covariance is known or can be estimated, and finds the noise level."""
+        """Prewhiten the coils if their noise covariance is known or can be estimated, and find the noise level."""
         notes = []
         if raw.coils and self.whiten:
             try:
@@ -148,9 +148,9 @@ class Recording:
         note = estimate.note or (UPPER_BOUND if leaves_out(raw.mask, extent.columns) else "")
         return Slice(k, estimate.sigma, (*notes, *([note] if note else [])))
 
-    def _on_grid(self, one: Slice) -> OnGrid:
-        sigma = resampled_sigma(one.sigma, one.kspace.shape[-2:], self.size)
-        kspace, image = sinc_resample(one.kspace, self.size)
+    def _on_grid(self, whitened: Slice) -> OnGrid:
+        sigma = resampled_sigma(whitened.sigma, whitened.kspace.shape[-2:], self.size)
+        kspace, image = sinc_resample(whitened.kspace, self.size)
         if not self.coils:
             return OnGrid(kspace, image, sigma, None)
         n_center = int(self.acs.sum())
@@ -159,9 +159,9 @@ class Recording:
         return OnGrid(kspace, image, sigma, sensitivity_maps(kspace, n_center, sigma))
 
     def _record(
-        self, one: Slice, raw: RawVolume, volume: RecordedVolume, index: int, split: str, pseudonyms: Pseudonyms
+        self, whitened: Slice, raw: RawVolume, volume: RecordedVolume, index: int, split: str, pseudonyms: Pseudonyms
     ) -> SliceRecord:
-        grid = self._on_grid(one)
+        grid = self._on_grid(whitened)
         scale = self.scale(grid.kspace)
         key = pseudonyms.of("slice", volume.digest, index)
         measured = _channels(grid.kspace) * (self.mask / scale)
@@ -172,8 +172,8 @@ class Recording:
                 * self.mask
             )
         image = _channels(self._target(grid)) / scale if self.with_image else None
-        place = raw.geometry(index) or Geometry(spacing=raw.encoding.pixel, slice_spacing=raw.encoding.slice_thickness)
-        place = place.resized(volume.recorded, self.size)
+        plane = raw.geometry(index) or Geometry(spacing=raw.encoding.pixel, slice_spacing=raw.encoding.slice_thickness)
+        plane = plane.resized(volume.recorded, self.size)
         return SliceRecord(
             measurement=measured,
             image=image,
@@ -181,29 +181,29 @@ class Recording:
             subject=pseudonyms.of("subject", volume.subject),
             split=split,
             scale=scale,
-            spacing=place.spacing,
+            spacing=plane.spacing,
             slice=index,
             maps=None if grid.maps is None else _channels(grid.maps),
             sigma=math.hypot(grid.sigma / scale, self.added_noise),
             peak=1.0 if image is None else float(torch.hypot(*image).max()),
-            position=place.position,
-            orientation=place.orientation,
-            slice_spacing=place.slice_spacing,
+            position=plane.position,
+            orientation=plane.orientation,
+            slice_spacing=plane.slice_spacing,
             volume=pseudonyms.of("volume", volume.digest),
         )
 
     def scale(self, kspace: NDArray[np.complexfloating]) -> float:
-        """Largest magnitude of the image of the central lines alone (root sum of squares over coils): raw = stored * scale.
+        """Maximum of the image of the central lines alone (root sum of squares over coils): raw = stored * scale.
 
         Raises:
             PrepError: these lines are zero.
         """
         rows = torch.fft.ifft(torch.from_numpy(kspace[..., self.acs]), dim=-2, norm="ortho")  # (..., H, central columns)
-        low = torch.fft.ifft(rows, n=self.size[1], dim=-1, norm="ortho")  # shifts of k-space are phases here
-        level = low.abs().double()  # squares of single precision would under- or overflow
+        low = torch.fft.ifft(rows, n=self.size[1], dim=-1, norm="ortho")  # shifts of k-space only change the phase here
+        level = low.abs().double()  # squares could underflow or overflow in single precision
         value = float((torch.linalg.vector_norm(level, dim=0) if self.coils else level).max())
         if not 0 < value < math.inf:
-            raise PrepError(f"the image of the central lines has the maximum {value:g}: there is nothing to normalise by")
+            raise PrepError(f"the image of the central lines has the maximum {value:g}: it cannot be used as the scale")
         return value
 
     def _target(self, grid: OnGrid) -> NDArray:
@@ -213,7 +213,7 @@ class Recording:
 
 
 def _covariance(k: NDArray[np.complexfloating], raw: RawVolume, extent: Extent) -> NDArray[np.complexfloating]:
-    """Covariance of the coils' noise: of a noise scan, else from the edge of k-space where that holds nothing but noise."""
+    """Noise covariance between coils: from a noise scan, else from the edge of k-space if that holds only noise."""
     if raw.noise_covariance is not None:
         return raw.noise_covariance
     estimate = estimate_sigma(k, extent)
@@ -221,10 +221,10 @@ def _covariance(k: NDArray[np.complexfloating], raw: RawVolume, extent: Extent) 
         covariance = noise_covariance(k, extent, per_coil)
         if math.sqrt(np.trace(covariance).real / len(k)) <= PURE * estimate.sigma:
             return covariance
-    raise PrepError("no noise scan, and the edge of k-space does not show the noise alone")
+    raise PrepError("no noise scan, and the edge of k-space holds more than noise")
 
 
 def _channels(x: NDArray) -> Tensor:
-    """(..., H, W) complex to (2, ..., H, W) float32: real and imaginary part."""
+    """(..., H, W) complex or real to (2, ..., H, W) float32: real and imaginary part."""
     parts = torch.from_numpy(x)
     return torch.stack([parts.real, parts.imag] if x.dtype.kind == "c" else [parts, torch.zeros_like(parts)]).float()

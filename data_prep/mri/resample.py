@@ -1,4 +1,4 @@
-"""Aliasing-free sinc resampling of k-space: to the image, crop or zero-pad about the origin, and back."""
+"""Aliasing-free sinc resampling of k-space: transform to the image, crop or zero-pad about the origin, transform back."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class Resampled(NamedTuple):
-    """K-space on another grid and the image between.
+    """K-space on another grid, and its image.
 
     Attributes:
         kspace: (..., h, w) complex, centred.
-        image: (..., h, w) complex, centred: the pixels of the original image that the new field of view holds.
+        image: (..., h, w) complex, centred: the original image, cropped or zero-padded to the new field of view.
     """
 
     kspace: NDArray[np.complexfloating]
@@ -28,10 +28,10 @@ def sinc_resample(kspace: NDArray[np.complexfloating], size: tuple[int, int]) ->
     """K-space of the same image in a field of view of `size` pixels: F R F^-1 k.
 
     F is the centred orthonormal FFT with its origin at index n//2 of each axis, and R crops or zero-pads the image so that
-    index n//2 lands on N//2. The pixels keep their size, so a readout oversampled by two loses its outer half here.
+    index n//2 maps to N//2. The pixels keep their size, so a readout oversampled by two loses its outer half here.
 
-    The image stays in FFT order (origin first) between the two transforms, so that R only takes out or puts in its middle.
-    Each axis is cropped as soon as it is transformed. One thread of a CPU is enough; torch uses as many as it is set to.
+    The image stays in FFT order (origin first) between the two transforms, so R only removes or inserts its middle.
+    Each axis is cropped as soon as it is transformed. One CPU thread is enough; torch uses as many as it is set to.
 
     Args:
         kspace: (..., H, W), complex64 or complex128, any leading axes (slices, coils); it is not modified.
@@ -41,7 +41,7 @@ def sinc_resample(kspace: NDArray[np.complexfloating], size: tuple[int, int]) ->
         k-space and image (..., h, w) in the precision of the input. With an unchanged size the k-space is a plain copy.
 
     Raises:
-        ValueError: not complex64 or complex128, fewer than two axes, or an empty side.
+        ValueError: the type is not complex64 or complex128, there are fewer than two axes, or an axis is empty.
 
     >>> k = np.full((6, 9), 1 / np.sqrt(6 * 9), np.complex128)  # a delta at the origin
     >>> (sinc_resample(k, (4, 5)).kspace * np.sqrt(4 * 5)).round(9)[0]
@@ -49,7 +49,7 @@ def sinc_resample(kspace: NDArray[np.complexfloating], size: tuple[int, int]) ->
     """
     old = _checked(kspace, size)
     wrapped = torch.from_numpy(_native(kspace))
-    for axis in sorted((-2, -1), key=lambda axis: size[axis] / old[axis]):  # the axis that loses most goes first
+    for axis in sorted((-2, -1), key=lambda axis: size[axis] / old[axis]):  # the axis that is cropped most goes first
         wrapped = torch.fft.ifft(torch.fft.ifftshift(wrapped, axis), dim=axis, norm="ortho")
         wrapped = _crop_or_pad_wrapped(wrapped, axis, size[axis])
     image = torch.fft.fftshift(wrapped, (-2, -1)).numpy()  # (..., h, w)
@@ -59,7 +59,7 @@ def sinc_resample(kspace: NDArray[np.complexfloating], size: tuple[int, int]) ->
 
 
 def _checked(kspace: NDArray, size: tuple[int, int]) -> tuple[int, ...]:
-    """(H, W) of k-space that can be resampled to this size."""
+    """(H, W) of the k-space; raises ValueError if it cannot be resampled to this size."""
     if kspace.dtype.kind != "c" or kspace.dtype.itemsize not in (8, 16):
         raise ValueError(f"k-space of type {kspace.dtype}, expected complex64 or complex128")
     if kspace.ndim < 2 or 0 in kspace.shape:
@@ -70,12 +70,12 @@ def _checked(kspace: NDArray, size: tuple[int, int]) -> tuple[int, ...]:
 
 
 def _native(x: NDArray) -> NDArray:
-    """The array as torch takes it: native byte order, contiguous, writable; a copy only where it has to be one."""
+    """The array as torch takes it: native byte order, contiguous, writable; copied only if necessary."""
     return np.require(x, x.dtype.newbyteorder("="), ["C", "W"])
 
 
 def _crop_or_pad_wrapped(x: Tensor, axis: int, size: int) -> Tensor:
-    """Crops or zero-pads an axis in FFT order: indices 0 to ceil(n/2) - 1, then -floor(n/2) to -1."""
+    """Crop or zero-pad an axis in FFT order: indices 0 to ceil(n/2) - 1, then -floor(n/2) to -1."""
     n = x.shape[axis]
     kept = min(n, size)
     first, last = x.narrow(axis, 0, (kept + 1) // 2), x.narrow(axis, n - kept // 2, kept // 2)
@@ -89,9 +89,9 @@ def _crop_or_pad_wrapped(x: Tensor, axis: int, size: int) -> Tensor:
 def resampled_columns(window: tuple[int, int], width: int, new_width: int) -> tuple[int, int]:
     """Columns of the new grid that lie inside the measured window of the old one.
 
-    Column i of n is the frequency (i - n//2)/n, in cycles per pixel. A new column is inside when its frequency is
-    between that of the first and of the last measured column. A window that holds every column is a whole period of k-space:
-    then every new column is inside.
+    Column i of n has the frequency (i - n//2)/n, in cycles per pixel. A new column is inside if its frequency lies between
+    those of the first and the last measured column. A window of all columns is a whole period of k-space: then every new
+    column is inside.
 
     Args:
         window: first and one past the last measured column of the old grid.
@@ -99,7 +99,7 @@ def resampled_columns(window: tuple[int, int], width: int, new_width: int) -> tu
         new_width: columns of the new grid.
 
     Returns:
-        first and one past the last new column inside; (0, 0) when no new frequency falls into the window.
+        first and one past the last new column inside; (0, 0) if no new frequency lies in the window.
 
     Raises:
         ValueError: the window is empty or not within the old grid.

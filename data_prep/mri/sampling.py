@@ -1,4 +1,4 @@
-"""Whether k-space was fully sampled, judged by where it is exactly zero."""
+"""Find out whether k-space was fully sampled, from where it is exactly zero."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Limits = tuple[int, int] | None  # first and one past the last encoded column, None where unknown
-TOLERATED = 0.25  # of a side as padding at its two edges together; of the samples between them as corners left out
+TOLERATED = 0.25  # share of a side that may be padding (both edges together), and of the samples between that may be empty
 
 
 class Span(NamedTuple):
@@ -31,19 +31,19 @@ class Extent(NamedTuple):
 
 
 def check_fully_sampled(slices: Iterable[NDArray], limits: Limits) -> str:
-    """Refuses k-space that was undersampled, whatever its file says; skips slices that are zero everywhere.
+    """Raise PrepError if k-space was undersampled, no matter what its file says; slices that are zero everywhere are skipped.
 
-    In each slice no row or column between the first and the last measured one may be empty, nor a column within the
-    encoding limits, nor more than a quarter of the samples in that rectangle. Empty edges are padding: of columns
-    those outside the limits; of rows, and of columns without limits, up to a quarter of the side. More is k-space of
-    low resolution. All slices must have the same rows and columns.
+    In each slice, no row or column between the first and the last measured one may be empty, nor any column within the
+    encoding limits, nor more than a quarter of the samples in that rectangle. Empty edges count as padding: columns outside
+    the limits; rows, and columns without limits, up to a quarter of the side (more would be k-space of low resolution). All
+    slices must have the same measured rows and columns.
 
     Args:
         slices: k-space of each slice, (H, W) or (coils, H, W).
         limits: first and one past the last encoded column, None where unknown.
 
     Returns:
-        what was taken as padding only because it is empty, or an empty string.
+        a note on what was taken as padding only because it is empty, or an empty string.
 
     Raises:
         PrepError: a rule is broken, or every slice is zero.
@@ -67,12 +67,12 @@ def check_fully_sampled(slices: Iterable[NDArray], limits: Limits) -> str:
 
 
 def measured_extent(k: NDArray, limits: Limits, mask: NDArray | None, index: int) -> Extent:
-    """The measured rows and columns of one slice, once its zeros are where they may be.
+    """The measured rows and columns of one slice, after a check that its zeros agree with header and mask.
 
     Without a mask, or with one that leaves nothing out, no row or column between the first and the last measured one may be
-    empty. Empty edges were not measured, whatever the header says; more of them than a quarter of the side that its limits
-    do not explain are an undersampled scan. With a mask, its lines must hold samples and the others none; lines without
-    samples at the edges are padding, whatever the mask says.
+    empty. Empty edges count as not measured, even within the header's limits; but if more than a quarter of the side is empty
+    there within the limits, the scan is undersampled. With a mask, its lines must hold samples and the others none; lines
+    without samples at the edges are padding, even if the mask contains them.
 
     Args:
         k: k-space, (H, W) or (coils, H, W).
@@ -93,14 +93,14 @@ def measured_extent(k: NDArray, limits: Limits, mask: NDArray | None, index: int
         raise PrepError(f"kspace slice {index} is zero everywhere")
     if mask is not None:
         acquired, columns = np.asarray(mask, bool), np.asarray(filled.any(0))
-        believed = _believed(limits, columns, acquired)
-        if not bool(acquired[believed.start : believed.stop].all()) or bool((columns & ~acquired).any()):
-            return _masked_extent(filled, believed, acquired, index)
+        encoded = _encoded_columns(limits, columns, acquired)
+        if not bool(acquired[encoded.start : encoded.stop].all()) or bool((columns & ~acquired).any()):
+            return _masked_extent(filled, encoded, acquired, index)
     return _rectangle(filled, limits, index, _occupied)
 
 
 def _rectangle(filled: NDArray, limits: Limits, index: int, span: Callable[[NDArray, Limits, str, int], Span]) -> Extent:
-    """Measured rows and columns of a slice (H, W), by `span` of each axis; most of the samples between must be there."""
+    """Measured rows and columns of a slice (H, W), from `span` of each axis; at least 3/4 of the samples inside must exist."""
     rows = span(np.asarray(filled.any(1)), None, "rows", index)
     columns = span(np.asarray(filled.any(0)), limits, "columns", index)
     inside = filled[rows.start : rows.stop, columns.start : columns.stop]
@@ -111,7 +111,7 @@ def _rectangle(filled: NDArray, limits: Limits, index: int, span: Callable[[NDAr
 
 
 def _without_gaps(filled: NDArray, limits: Limits, axis: str, index: int) -> Span:
-    """From the first to the last row or column that is not empty or is within the limits; refuses empty ones between."""
+    """From the first to the last row or column that is not empty or is within the limits; empty ones between are an error."""
     occupied = filled.nonzero()[0]
     start, stop = int(occupied[0]), int(occupied[-1]) + 1
     if limits is not None:
@@ -123,7 +123,7 @@ def _without_gaps(filled: NDArray, limits: Limits, axis: str, index: int) -> Spa
 
 
 def _occupied(filled: NDArray, limits: Limits, axis: str, index: int) -> Span:
-    """From the first to the last row or column that is not empty; a quarter of the side within the limits may be empty."""
+    """From the first to the last non-empty row or column; within the limits up to a quarter of the side may be empty."""
     start, stop = _without_gaps(filled, None, axis, index)
     first, last = limits or (0, len(filled))
     unexplained = max(start - first, 0) + max(last - stop, 0)
@@ -134,11 +134,11 @@ def _occupied(filled: NDArray, limits: Limits, axis: str, index: int) -> Span:
     return Span(start, stop)
 
 
-def _believed(limits: Limits, columns: NDArray, mask: NDArray) -> Span:
-    """The limits within k-space, where they hold every column with samples; otherwise what the mask alone says.
+def _encoded_columns(limits: Limits, columns: NDArray, mask: NDArray) -> Span:
+    """Encoded columns: the limits, if they contain every column with samples; otherwise judged from the mask alone.
 
-    A mask of neighbouring lines that leaves out up to a quarter of the side at its edges means padding, any other means lines
-    that could have been measured.
+    If the mask is one contiguous block of at least three quarters of the columns, the others are padding; with any other mask
+    all columns count as encoded.
     """
     if limits is not None and not bool(columns[: limits[0]].any() or columns[max(limits[1], 0) :].any()):
         return Span(limits[0], min(limits[1], len(mask)))
@@ -162,7 +162,7 @@ def _masked_extent(filled: NDArray, limits: Span, mask: NDArray, index: int) -> 
 
 
 def _span(filled: NDArray, limits: Limits, axis: str, index: int) -> Span:
-    """From the first to the last row or column that is not empty or is within the limits; the others are padding."""
+    """From the first to the last row or column that is not empty or is within the limits; the rest is padding."""
     span, n = _without_gaps(filled, limits, axis, index), len(filled)
     padding = n - (span.stop - span.start)
     if limits is None and padding > TOLERATED * n:

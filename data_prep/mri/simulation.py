@@ -1,4 +1,4 @@
-"""The paper's synthetic setting: magnitude ground truth, k-space simulated once with one mask.
+"""Prepare the paper's synthetic setting: magnitude ground truth, and k-space simulated once with one mask.
 
 The ground truth is the magnitude reconstruction, min-max normalised, with zero imaginary part; the measurement is its
 undersampled k-space plus noise (paper, "Details about the experiments").
@@ -48,7 +48,7 @@ COMPUTED = {"single": "ifft(kspace)", "multi": "rss(ifft(kspace))"}
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is asked of each file."""
+    """What each file is expected to hold, and which slices to take."""
 
     coils: Coils = "single"
     target: Target = "auto"
@@ -60,7 +60,7 @@ class Volume(CheckedVolume):
     """A volume whose ground truth is a magnitude image.
 
     Attributes:
-        range: smallest and largest value of the whole target volume, raw units.
+        range: smallest and largest value of the whole target volume, in raw units.
         spacing: row and column spacing in mm, NaN where unknown.
     """
 
@@ -70,10 +70,10 @@ class Volume(CheckedVolume):
 
 @dataclass(frozen=True)
 class Simulation(Acquisition):
-    """The simulated acquisition that all slices of a file go through.
+    """The simulated acquisition that all slices of a file share.
 
     Attributes:
-        by: what the images are normalised by.
+        by: whether images are normalised by the range of the slice or of the volume.
     """
 
     by: Normalisation = "slice"
@@ -82,7 +82,7 @@ class Simulation(Acquisition):
     def records(
         self, volume: Volume, indices: Sequence[int], split: str, pseudonyms: Pseudonyms
     ) -> Iterator[tuple[SliceRecord, tuple[str, ...]]]:
-        """Normalises and measures some slices of a volume, one at a time.
+        """Normalise some slices of a volume and simulate their measurements, one at a time.
 
         Raises:
             PrepError: a slice cannot be used; the message names it.
@@ -98,11 +98,11 @@ class Simulation(Acquisition):
 
 
 def inspect(path: Path, name: str, digest: str, wanted: Wanted) -> Volume:
-    """Checks a file slice by slice and finds what will be taken from it; one slice is in memory at a time.
+    """Check a file slice by slice and decide what will be taken from it; one slice is in memory at a time.
 
     Raises:
-        SkipError: a mask with lines left out and no reconstruction; a slice file of es_medical.
-        PrepError: anything else that keeps the file from being used.
+        SkipError: the mask is undersampled and there is no reconstruction, or it is a slice file of es_medical.
+        PrepError: the file cannot be used for any other reason.
     """
     with open_volume(path) as file:
         n = _check_kspace(file, wanted.coils)
@@ -151,7 +151,7 @@ def _target(file: h5py.File, wanted: Wanted) -> str:
 
 
 def _check_target(file: h5py.File, target: str, n: int, encoding: Encoding) -> tuple[int, int]:
-    """(H, W) of the target: its own, or for a computed one that of the header, or fastMRI's 320 x 320."""
+    """(H, W) of a stored target; for a computed one the size in the header, else fastMRI's 320 x 320."""
     if target not in RECONSTRUCTIONS:
         return encoding.size or FASTMRI_SIZE
     shape = shape_of(file, target)
@@ -161,7 +161,7 @@ def _check_target(file: h5py.File, target: str, n: int, encoding: Encoding) -> t
 
 
 def _check_samples(file: h5py.File, target: str, n: int, chosen: tuple[int, ...], encoding: Encoding) -> str:
-    """Refuses k-space with NaN, and a ground truth computed from undersampled k-space; a note on padding."""
+    """Raise PrepError for k-space with NaN, or undersampled k-space as ground truth; return a note on padding."""
     if target not in RECONSTRUCTIONS:
         return check_fully_sampled((read_kspace(file, i) for i in range(n)), encoding.measured)
     for i in chosen:
@@ -170,7 +170,7 @@ def _check_samples(file: h5py.File, target: str, n: int, chosen: tuple[int, ...]
 
 
 def _check_kspace(file: h5py.File, coils: Coils) -> int:
-    """Number of slices; the rank of k-space says whether it has a coil axis."""
+    """Number of slices; raises PrepError if the rank of k-space does not match `coils`."""
     shape = kspace_shape(file)
     kind = COILS_OF_RANK.get(len(shape))
     if kind != coils:
