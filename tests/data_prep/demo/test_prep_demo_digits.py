@@ -65,7 +65,9 @@ def test_more_than_there_are_is_refused(tmp_path, prep, wheel, knobs, said):
 
 
 @pytest.mark.parametrize(
-    "content", [b"no gzip", gzip.compress(b"1,2,3"), gzip.compress(b",".join([b"300"] * 785)), gzip.compress(b"a,b")]
+    "content",
+    [b"no gzip", gzip.compress(b"1,2,3"), gzip.compress(b",".join([b"300"] * 785)), gzip.compress(b"a,b")],
+    ids=["not packed", "few columns", "above 255", "letters"],
 )
 def test_broken_table_is_refused(wheel, content):
     wheel.write_bytes(content)

@@ -57,7 +57,9 @@ def test_header_that_counts_more_or_fewer_images_is_refused(tmp_path, pack, clai
     assert said in str(error)
 
 
-@pytest.mark.parametrize("content", [RAW + b"\0", gzip.compress(RAW + b"\0"), PACKED + b"more"])
+@pytest.mark.parametrize(
+    "content", [RAW + b"\0", gzip.compress(RAW + b"\0"), PACKED + b"more"], ids=["raw", "packed", "packed more"]
+)
 def test_trailing_bytes_are_refused(tmp_path, content):
     assert not isinstance(refused(tmp_path / "a", content), SkipError)
 
@@ -110,7 +112,9 @@ def test_page_named_gz_is_an_error_and_named_as_such(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "content"), [("a.txt", b"hello"), ("a.csv.gz", gzip.compress(b"1,2,3")), ("a.html", b"<html>")]
+    ("name", "content"),
+    [("a.txt", b"hello"), ("a.csv.gz", gzip.compress(b"1,2,3")), ("a.html", b"<html>")],
+    ids=["text", "packed table", "page"],
 )
 def test_other_files_are_skipped(tmp_path, name, content):
     assert isinstance(refused(tmp_path / name, content), SkipError)
