@@ -61,10 +61,10 @@ def diagnose(
     track: Annotated[bool, typer.Option("--track/--no-track", help="Log to MLflow.")] = True,
     seed: Annotated[int, typer.Option(help="Seed of random vectors, where a spectrum is estimated.", min=0)] = 0,
 ) -> None:
-    """Tell before any training what transformations can add to an operator: a verdict, a table, and pictures.
+    """Show, without training, what transformations can add to an operator: a verdict, a table, and pictures.
 
-    Reads the operator from the slice file, or without one makes it from the configuration's knobs. Knobs may follow as for
-    monai.bundle: --views 51. Trains nothing.
+    Reads the operator from the slice file or, without one, makes it from the configuration's knobs. Knobs may follow as for
+    monai.bundle: --views 51.
     """
     from es_medical.jobs.bundle_operator import config_files, read_subject
     from es_medical.jobs.diagnosis import Sinks, report

@@ -1,4 +1,4 @@
-"""Reconstruction at test time: an average over splits, noise and group, or over the group; its spread, the held-out score."""
+"""Reconstruction at test time: an average over splits, noise and group, or over the group; with spread and held-out score."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -16,12 +16,12 @@ from es_medical.types import Image, Measurement, PerItem
 
 
 class Reconstruction(NamedTuple):
-    """What an inferer returns."""
+    """Result of an inferer."""
 
     image: Image
     """Mean over the network passes on splits, or on all of y, (B, C, H, W)."""
     spread: Image
-    """Standard deviation over passes, per pixel and channel, (B, C, H, W); those on splits where the network was trained so."""
+    """Standard deviation over passes, per pixel and channel, (B, C, H, W); those on splits if it was trained on splits."""
     heldout: PerItem
     """Held-out-measurement score, the mean over the splits (see `es_medical.metrics.heldout`)."""
 
@@ -30,7 +30,7 @@ Settings = Mapping[str, str | float | bool | None]
 
 
 def complete(settings: Settings) -> Settings:
-    """Add to the settings of an inferer, as an older version kept them, what it did without saying so.
+    """Complete the settings of an inferer saved by an older version with the values that it implied.
 
     >>> complete({"split_input": True}) == {"split_input": True, "photons": None, "averages_splits": True}
     True
@@ -43,8 +43,8 @@ class Inferer:
 
     Each of the J samples has its own split, recorruption noise and random g. Networks that were trained on whole
     measurements (supervised) are given all of y and averaged over the group instead, and the splits only give their
-    held-out score. `eval_split_input=False` (the name deepinv has for it) does the same with a network trained on splits:
-    it sees more than in training. Where there is a group the image takes |G| passes and is exactly equivariant, else one. The
+    held-out score. `eval_split_input=False` (deepinv's name) does the same with a network trained on splits:
+    it sees more than in training. With a group the image takes |G| passes and is exactly equivariant, else one pass. The
     splits are drawn as before, for the spread and the held-out score, which then are not those of that image.
 
     Args:
@@ -56,10 +56,10 @@ class Inferer:
         split_input: whether the network was trained on split measurements (ES) or on all of y.
         eval_split_input: whether the image of a network trained on splits is the average over splits, or comes from all of y.
         whole_group: use every g for each sample (|G| times the cost) in place of a random one.
-        seed: of the splits, noise and g; drawn for each item by its id, so batches don't matter.
-        sigma_factor: what sigma is multiplied by, as in training.
-        transmission: how photons were counted: the network sees a random share of them, as in training by `PhotonSplitting`;
-            None for noise of level sigma that is added.
+        seed: of the splits, noise and g, which are drawn for each item from its id, whatever its batch.
+        sigma_factor: factor by which sigma is multiplied, as in training.
+        transmission: for photon counts, of which the network sees a random share, as in training by `PhotonSplitting`; None for
+            additive noise of level sigma.
     """
 
     def __init__(
@@ -130,13 +130,13 @@ class Inferer:
 
     @torch.no_grad()
     def image(self, reconstructor: nn.Module, batch: Batch) -> Image:
-        """Return the image of a call alone: where it comes from all of y, without the passes of the held-out score."""
+        """Return only the image; if it comes from all of y, the passes of the held-out score are saved."""
         if self.averages_splits:
             return self(reconstructor, batch).image
         return self._moments_of_all(reconstructor, batch).mean
 
     def _moments_of_all(self, reconstructor: nn.Module, batch: Batch) -> "_Moments":
-        """Moments over the group of images from all of y."""
+        """Return the moments, over the group, of the images from all of y."""
         moments = _Moments()
         moments.extend(self._passes(reconstructor, batch.y, batch.physics, None))
         return moments
@@ -163,7 +163,7 @@ class Inferer:
 
 
 class _Moments:
-    """Mean and standard deviation of images one after another (Welford)."""
+    """Running mean and standard deviation of images (Welford)."""
 
     def __init__(self) -> None:
         self.n, self.mean, self.squares = 0, torch.zeros(()), torch.zeros(())

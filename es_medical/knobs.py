@@ -1,4 +1,4 @@
-"""Knobs: the top-level values of a bundle's configurations, as files have them and as MLflow kept them of a run."""
+"""Knobs: the top-level values of a bundle's configurations, as files hold them and as MLflow logs them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ PLACE = (
     *("method", "seed", "run_name", "ckpt_dir", "output_dir", "bundle_root", "dataset_dir"),
     *("resume", "tracking_uri", "parent_run"),
 )
-"""Knobs that say what a run is called and where it is kept, not what is compared."""
+"""Knobs that name a run and its folders, which are not compared."""
 
 NO_RESULT = (
     *("data_file", "experiment", "scale", "key_metric", "val_interval", "lr_milestones", "run_name"),
@@ -20,7 +20,7 @@ NO_RESULT = (
 """Knobs that may differ between runs with the same result: place, speed, or what follows from the others."""
 
 OF_SPLITS = ("split_unit", "split_ratio", "acs_in_input", "n_splits", "alpha", "consistency_weight", "eval_split_input")
-"""Knobs that only splitting methods are trained and tested with."""
+"""Knobs that only splitting methods use."""
 
 
 def read_configuration(path: Path) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def read_configuration(path: Path) -> dict[str, Any]:
 
 
 def read_knobs(configs: Path, names: Sequence[str]) -> dict[str, Any]:
-    """Read the top-level values of `NAME.yaml` in a folder; of a value that several files have, the last one's.
+    """Read the top-level values of `NAME.yaml` in a folder; where several have a value, that of the last one.
 
     Raises:
         FileNotFoundError: there is no such file.

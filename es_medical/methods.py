@@ -16,7 +16,7 @@ class Method(NamedTuple):
         name: for `--method`.
         label: in tables and figures.
         kind: supervised, self-supervised, learning-free; other for a method that is not ours.
-        loss: family of its loss, see `es_medical.losses.build_loss`; "" for a reconstruction that learns nothing.
+        loss: family of its loss, see `es_medical.losses.build_loss`; "" for a learning-free method.
         passes: network passes of a training step, without noise and with noise.
         equivariant: the network is equivariant (Reynolds average, or a shift-equivariant denoiser).
         split_input: the network is trained on split measurements, and by default averaged over splits at test time.
@@ -61,7 +61,7 @@ _MC = Method("mc", "MC", loss="mc", passes=(1, 1), colour="tab:green")
 BASELINE = "baseline"
 """The operator's own linear reconstruction: zero-filled, filtered backprojection, incomplete image, pseudo-inverse.
 
-It stands in every table and is no choice of `--method`.
+Every table has it; `--method` does not take it.
 """
 
 TABLE: dict[str, Method] = {
@@ -96,11 +96,11 @@ TRAINED: tuple[str, ...] = tuple(name for name, method in METHODS.items() if met
 """Names of the methods that train a network."""
 
 RENAMED = {"ei_lot": "ei_alternating"}
-"""Names of version 0.1, which are taken wherever a name is: in commands, weights, calibrations and stored runs."""
+"""Names of version 0.1, which are still accepted: in commands, weights, calibrations and stored runs."""
 
 
 def current_name(name: str) -> str:
-    """Return the name of a method today; one that is not known stays as it is.
+    """Return the current name of a method; an unknown name is returned unchanged.
 
     >>> current_name("ei_lot"), current_name("es"), current_name("mine")
     ('ei_alternating', 'es', 'mine')
@@ -109,10 +109,10 @@ def current_name(name: str) -> str:
 
 
 def method_of(name: str) -> Method:
-    """Return a method by its name, today's or an earlier one.
+    """Return a method by its name, current or earlier.
 
     Raises:
-        ValueError: an unknown name; the message has the valid ones.
+        ValueError: an unknown name; the message lists the valid ones.
     """
     if current_name(name) not in METHODS:
         raise ValueError(f"unknown method {name!r}: choose one of {', '.join(METHODS)}")

@@ -46,13 +46,13 @@ def uniform_on_cpu(n: int, generator: Generator | None) -> Tensor:
     if not isinstance(generator, torch.Generator):
         return uniform((n,), generator, "cpu")
     state = generator.get_state()  # seed and position: a GPU's generator keeps them on the CPU
-    torch.rand(1, generator=generator, device=generator.device)  # moves on, so that no two draws are alike
+    torch.rand(1, generator=generator, device=generator.device)  # advance it, so that no two draws are equal
     seed = int.from_bytes(hashlib.sha256(state.numpy().tobytes()).digest()[:7], "big")
     return torch.rand(1, generator=torch.Generator().manual_seed(seed))
 
 
 def whole_numbers(drawn: Tensor, n: int) -> Tensor:
-    """Turn uniform numbers in [0, 1) into whole ones in 0 ... n - 1."""
+    """Turn uniform numbers in [0, 1) into whole numbers 0 ... n - 1."""
     return (n * drawn).long().clamp_(max=n - 1)
 
 
@@ -64,5 +64,5 @@ def _draw(
         return draw(shape, generator=generator, device=source).to(device, non_blocking=True)
     if len(generator) != shape[0]:
         raise ValueError(f"{len(generator)} generators for a batch of {shape[0]} items: give one for each item")
-    rows = [draw(shape[1:], generator=one, device=one.device) for one in generator]
+    rows = [draw(shape[1:], generator=own, device=own.device) for own in generator]
     return torch.stack(rows).to(device, non_blocking=True)

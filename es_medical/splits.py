@@ -1,4 +1,4 @@
-"""How measurements are divided into the part M1 the network sees and the part M2 it has to predict."""
+"""Split measurements into the part M1 that the network sees and the part M2 that it has to predict."""
 
 from typing import Literal
 
@@ -23,8 +23,8 @@ UNITS: dict[str, tuple[bool, ...]] = {
     "columns": (False, True),
     "rows": (True,),
 }
-"""What is drawn, and along which of the last axes of y it differs: (H, W) of k-space, (views, detectors) of a sinogram,
-(channels, H, W) of an image, or the rows of a matrix."""
+"""Units that can be drawn, and along which of the last axes of y they differ: (H, W) of k-space, (views, detectors) of a
+sinogram, (channels, H, W) of an image, or the rows of a matrix."""
 
 KSPACE_UNITS = ("lines", "samples")
 
@@ -37,9 +37,9 @@ class Split:
             the detector in all views, or single "rays"; of an image "pixels" (with all channels), "values" (each channel of
             a pixel) or "columns"; of products with a matrix its "rows".
         split_ratio: s, the share of all measured units that M1 gets (paper: 0.8).
-        n_center: central k-space columns that always stay in M1 (the ACS block); at least the zero frequency does. Nothing
-            is kept of other measurements.
-        mode: "exact" gives M1 round(s m) units of m, or those that are kept when they are more; "bernoulli" draws
+        n_center: central k-space columns that always stay in M1 (the ACS block); at least the zero frequency does. Other
+            measurements have no kept units.
+        mode: "exact" gives M1 round(s m) units of m, or the kept ones if they are more; "bernoulli" draws
             each unit that is not kept with probability s.
 
     Neither M1 nor M2 is ever empty: M1 has the kept units, or at least one, and M2 at least one that is not kept.
@@ -65,7 +65,7 @@ class Split:
         self.n_center = max(n_center, 1) if unit in KSPACE_UNITS else 0
 
     def __call__(self, physics: Operator, batch: int, generator: Generator | None) -> Mask:
-        """Return M1, float, with the axes of y: 1 along an axis that all of a unit shares; channels and coils share M1.
+        """Return M1, float, with the axes of y, of size 1 where a unit spans the axis; channels and coils share M1.
 
         Raises:
             ValueError: the operator has too few units to divide (checked where the mask is on the CPU).
@@ -100,11 +100,11 @@ class Split:
         if not self.n_center:
             return torch.zeros_like(units, dtype=torch.bool)
         height, width = physics.image_size
-        center = center_lines(width, self.n_center, units.device)  # made there: a copy would make the GPU wait
+        center = center_lines(width, self.n_center, units.device)  # made on the device: a copy would make the GPU wait
         return (center if self.unit == "lines" else center.repeat(height))[None] & units.bool()
 
     def _grid(self, physics: Operator) -> tuple[int, ...]:
-        """The last sides of y, those that units differ along or share."""
+        """Return the sizes of the last axes of y, along which units differ or extend."""
         if self.unit not in physics.units:
             known = " or ".join(physics.units)
             raise TypeError(f"{type(physics).__name__} measures {physics.measured}, which has no {self.unit}: use {known}")

@@ -1,4 +1,4 @@
-"""What a group of image transformations T_g offers."""
+"""Interface of groups of image transformations T_g."""
 
 from abc import ABC, abstractmethod
 from typing import Protocol, runtime_checkable
@@ -10,7 +10,7 @@ from es_medical.types import Elements, Generator, Image
 
 @runtime_checkable
 class Transform(Protocol):
-    """Random transformations T_g of images, all that equivariant imaging needs: any `Group`, or rotations that interpolate."""
+    """Random transformations T_g of images, all that equivariant imaging needs: any `Group`, or interpolated rotations."""
 
     def sample(self, n: int, generator: Generator | None, device: torch.device | str = "cpu") -> Elements:
         """Draw n elements uniformly and independently."""

@@ -1,4 +1,4 @@
-"""Rotations by any angle, with interpolation: transformations of images that are no group of pixel permutations."""
+"""Rotations by any angle, with interpolation: which are not a group of pixel permutations."""
 
 import math
 from typing import Any
@@ -19,12 +19,12 @@ Grid = Float[Tensor, "b h w 2"]
 class FineRotations:
     """Rotations about the centre of the image by multiples of an angle, bilinear, zero outside.
 
-    The paper's for equivariant imaging of MRI and CT, by 1 degree (section "Network architectures"). An element is a
-    whole number k, one for each item of a batch: T_k turns an image anticlockwise by k `degrees` about its middle,
+    The paper uses them, by 1 degree, for equivariant imaging of MRI and CT (section "Network architectures"). An element is a
+    whole number k, one for each item of a batch: T_k turns an image anticlockwise by k `degrees` about its centre,
     ((H - 1) / 2, (W - 1) / 2) in pixels, as torchvision and deepinv do.
 
-    This is no `Group`: interpolation blurs and the corners are lost, so T_k^-1 and T_k^T differ from T_-k (by some 10 %).
-    Equivariant imaging needs `sample` and `apply` alone; where a transpose is wanted, `adjoint` is exact.
+    This is not a `Group`: interpolation blurs and the corners are lost, so T_k^-1 and T_k^T differ from T_-k (by some 10 %).
+    Equivariant imaging needs only `sample` and `apply`; where a transpose is wanted, `adjoint` is exact.
 
     Args:
         degrees: the angle; a whole number of them makes a full turn.
@@ -69,7 +69,7 @@ def _read(x: Image, grid: Grid) -> Image:
 
 
 class _Transposed(Function):
-    """The transpose of `_read`, by automatic differentiation; its own derivative is `_read`, which torch does not know."""
+    """The transpose of `_read`, by automatic differentiation; its own derivative is `_read`, which torch does not provide."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, grid: Tensor) -> Tensor:  # noqa: ANN401 - torch's context

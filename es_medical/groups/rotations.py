@@ -1,4 +1,4 @@
-"""Rotations by fractions of the view spacing, with D4: transformations that show a CT scanner what it missed."""
+"""Rotations by fractions of the view spacing, with D4, which add to what a CT scanner sees."""
 
 from typing import NamedTuple, Protocol
 
@@ -13,7 +13,7 @@ from es_medical.types import Elements, Generator
 
 
 class Turnable(Protocol):
-    """A scanner that knows itself with its views turned by a small fixed set of angles."""
+    """A scanner that can turn its views by a small fixed set of angles."""
 
     def turned(self, k: int) -> "Turnable":
         """Return A T_phi for the k-th angle phi; `turned(0)` is A itself."""
@@ -31,19 +31,19 @@ class TurnedElements(NamedTuple):
 class Rotations:
     r"""Rotations by the angles phi_k = k / n_sub of the view spacing, k = 0 ... n_sub - 1, each followed by D4.
 
-    T_phi acts on the operator alone: A T_phi is the same scanner with its views turned by -phi, a system matrix of its own
+    T_phi acts on the operator alone: A T_phi is the same scanner with its views turned by -phi and its own system matrix
     (`physics.turned(k)`), so no image is interpolated. In y = A x = (A T_g)(T_g^-1 x) the measurement y of x is that of a
-    turned image by a turned scanner, and the loss needs A T_g alone:
+    turned image by a turned scanner, and the loss needs only A T_g:
 
         L = E_g |A_g r(y_1, A_1 T_g) - y|^2,   A_g = A T_g.
 
-    Why: to see more than A does, a group must give A T_g another range of A^T than A (the paper's necessary condition: the
+    Why: to see more than A does, (A T_g)^T must have a range other than that of A^T (the paper's necessary condition: the
     mean of T_g^T A^T A T_g has to have full rank). V views spread evenly over 180 degrees are mapped onto themselves by
     every flip, and by 90 degrees when V is even: for 50 views D4 adds nothing. For 51 views a turn by 90 degrees puts
     each view midway between two others, which doubles the angles. Rotations by fractions of the view spacing multiply them by
     n_sub for every V; those by whole spacings only permute the views.
 
-    This is no `Group`: T_phi has no exact action on pixels and the n_sub angles are not closed under composition.
+    This is not a `Group`: T_phi has no exact action on pixels and the n_sub angles are not closed under composition.
     A reconstructor is averaged (`ReynoldsAveraging`) over `base`, which is exact; the loss draws the angles.
 
     Args:
@@ -81,7 +81,7 @@ class Rotations:
         """Draw n pairs, k and h uniform; h lies on `device`.
 
         Given one generator for the batch, all items share one k: one sparse product for the batch in place of n_sub
-        smaller ones. The mean of the loss is the same, as each item's k is uniform; only the batch's spread is larger.
+        smaller ones. The mean of the loss is the same, as each item's k is uniform; only its variance is larger.
         Given one generator for each item, k is each item's own.
         """
         drawn = uniform_on_cpu(n, generator).expand(n)

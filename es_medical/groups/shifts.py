@@ -15,7 +15,7 @@ class Shifts(Group):
     """The H W cyclic shifts of the pixel grid: (T_g x)[i, j] = x[i - dy, j - dx], indices modulo the sides.
 
     An element is a pair g = (dy, dx) of whole numbers, of any sign and size; those of `elements` and `sample` lie in
-    0..H-1 and 0..W-1. Each item of a batch moves by its own g in one selection, without a wait for the GPU.
+    0..H-1 and 0..W-1. Each item of a batch moves by its own g in one selection, without synchronising the GPU.
 
     Args:
         size: (H, W) of the images.
@@ -72,7 +72,7 @@ def roll_items(x: Image, shift: Elements) -> Image:
 
 
 class _Roll(Function):
-    """A selection whose derivative is the opposite shift, which is another selection (autograd's own would add up)."""
+    """A selection whose derivative is the opposite shift, which is another selection (autograd's own is a scatter-add)."""
 
     generate_vmap_rule = True
 

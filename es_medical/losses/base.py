@@ -1,4 +1,4 @@
-"""What every loss takes and gives."""
+"""Interface of the losses, and the mean squares that they share."""
 
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -18,7 +18,7 @@ class Reconstructor(Protocol):
 
 
 class LossValue(NamedTuple):
-    """A loss of every item of a batch, and the parts that it is the weighted sum of, for the log."""
+    """The loss of each item of a batch, and the parts of which it is the weighted sum, for the log."""
 
     total: PerItem
     parts: dict[str, PerItem]
@@ -26,7 +26,7 @@ class LossValue(NamedTuple):
 
 @runtime_checkable
 class Loss(Protocol):
-    """A training loss. It draws its own randomness from `generator` and keeps nothing between calls.
+    """A training loss. It draws its own randomness from `generator` and keeps no state between calls.
 
     `batch.sigma` is used only by a loss that assumes a noise level and has none of its own, `batch.image` only where
     `needs_image` is true.
@@ -54,20 +54,20 @@ class Weighting(Protocol):
 def mean_square(residual: Tensor, mask: Mask, weighting: Weighting | None = None) -> PerItem:
     """|W m r|^2 divided by the number of measured entries of each item: residual (B, ...), mask broadcastable to it.
 
-    Without a weighting W is the identity. W comes after the mask, so that unmeasured entries never count.
+    Without a weighting W is the identity. W is applied after the mask, so that unmeasured entries never count.
     """
     squares = mask * residual.square() if weighting is None else weighting(mask * residual).square()
     return _per_entry(squares, mask)
 
 
 def mean_product(a: Tensor, b: Tensor, mask: Mask, weighting: Weighting | None = None) -> PerItem:
-    """(W m a)^T W m b divided by the number of measured entries of each item; `mean_square` is that of a = b."""
+    """(W m a)^T W m b divided by the number of measured entries of each item; `mean_square` is the case a = b."""
     products = mask * a * b if weighting is None else weighting(mask * a) * weighting(mask * b)
     return _per_entry(products, mask)
 
 
 def measured_numbers(y: Measurement, mask: Mask) -> PerItem:
-    """Number m of measured entries of y (B, ...), of each item."""
+    """Return the number m of measured entries of each item of y (B, ...)."""
     dims = tuple(range(1, y.ndim))
     return mask.expand(len(y), *mask.shape[1:]).sum(dims) * (y[0].numel() / mask[0].numel())
 
@@ -77,6 +77,6 @@ def _per_entry(values: Tensor, mask: Mask) -> PerItem:
 
 
 def check_noise(sigma: float | Tensor | None, sigma_factor: float) -> None:
-    """Raise ValueError for a negative noise level or factor; a tensor is not read, for a GPU would have to wait."""
+    """Raise ValueError for a negative noise level or factor; a tensor is not checked, as a GPU would have to wait."""
     if (isinstance(sigma, int | float) and not sigma >= 0) or not sigma_factor >= 0:
         raise ValueError(f"sigma and sigma_factor must be >= 0, got {sigma} and {sigma_factor}")

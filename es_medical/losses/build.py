@@ -1,4 +1,4 @@
-"""The training methods by name."""
+"""Make the loss of a training method from its name."""
 
 from es_medical.groups import Group, Rotations
 from es_medical.groups.base import Transform
@@ -37,12 +37,12 @@ def build_loss(
         sigma: noise level that es, ei and sure assume, 0 for the noiseless loss, None for that of each slice.
         alpha: recorruption strength of es.
         consistency_weight: weight of the consistency term of es.
-        sigma_factor: what es, ei and sure multiply sigma by.
-        weighting: of the residuals of measurements: "none", "ramp" along the detector of a sinogram, or "frequency" in k-space.
-        group: what es draws an explicit g from (`Rotations`); None where the reconstructor is equivariant.
-        transform: what ei turns or shifts images by.
-        noisy: False where all slices are known to have no noise: with sigma None this is then 0, which saves ei and sure a
-            pass. None or True leaves sigma as it is.
+        sigma_factor: factor by which es, ei and sure multiply sigma.
+        weighting: of measurement residuals: "none", "ramp" along the detector of a sinogram, or "frequency" in k-space.
+        group: group from which es draws an explicit g (or `Rotations`); None where the reconstructor is equivariant.
+        transform: transformations that ei applies to images.
+        noisy: False if all slices are known to be noiseless: sigma None then becomes 0, which saves ei and sure a pass. None
+            or True leaves sigma unchanged.
         equivariance_weight: weight of the equivariance term of ei.
         tau: step of the divergence in ei, sure and unsure, in the units of y; None is a tenth of the noise level.
 

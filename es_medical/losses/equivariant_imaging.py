@@ -1,4 +1,4 @@
-"""Equivariant imaging (EI): the reconstruction of a transformed image has to be the transformed reconstruction."""
+"""Equivariant imaging (EI): reconstructing a transformed image has to give the transformed reconstruction."""
 
 import torch
 from torch import Tensor
@@ -28,18 +28,18 @@ class EquivariantImaging:
     evaluates, each with probability 1/2 and twice its weight. The loss and its gradient keep their expectations.
 
     Args:
-        transform: draws g and applies T_g; a `Group`, or a family of transformations that is none.
+        transform: draws g and applies T_g; a `Group`, or transformations that form no group.
         weight: lambda (paper: 1).
         sigma: standard deviation of the noise on each measured number, in the units of y; None takes that of each item,
-            which counts as noise, whatever its value: a loss for measurements without noise is given the number 0.
+            which counts as noise whatever its value; for noiseless measurements give the number 0.
         tau: step of SURE; None is 0.1 sigma.
-        sigma_factor: what sigma is multiplied by.
+        sigma_factor: factor by which sigma is multiplied.
         weighting: W, None for the identity.
-        alternating: evaluate one of the two terms that need a pass of their own at a time.
+        alternating: evaluate only one of the divergence and the equivariance term in each step.
 
     Raises:
         ValueError: weight, sigma or sigma_factor is negative, or tau is not positive.
-        TypeError: the transform can't be drawn or applied, as `Rotations`, whose angles act on the operator alone.
+        TypeError: the transform can't be drawn or applied, such as `Rotations`, whose angles act on the operator alone.
     """
 
     needs_image = False
@@ -97,7 +97,7 @@ class EquivariantImaging:
         generator: Generator,
         again: Generator,
     ) -> LossValue:
-        """Twice one of the two terms, beside the consistency; the other counts as 0 in this step."""
+        """Return the consistency plus twice one of the two terms; the other is 0 in this step."""
         level_now = level if _heads(generator) else 0.0
         data = risk(reconstructor, batch, x1, level_now, self.tau, self.weighting, generator, again)
         consistency, none = data.parts["consistency"], torch.zeros_like(data.total)
@@ -111,5 +111,5 @@ class EquivariantImaging:
 
 
 def _heads(generator: Generator) -> bool:
-    """Toss a coin on the CPU, with the first generator where each item has its own."""
+    """Draw true or false, with probability 1/2, on the CPU; with the first generator if each item has its own."""
     return float(uniform_on_cpu(1, generator if isinstance(generator, torch.Generator) else [generator[0]])) < 0.5

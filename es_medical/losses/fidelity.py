@@ -1,4 +1,4 @@
-"""Losses that compare a reconstruction with what is known of it: the image, or its measurements."""
+"""Losses that compare a reconstruction with the ground truth, or with the measurements."""
 
 from typing import NoReturn
 
@@ -40,7 +40,7 @@ class MeasurementConsistency:
 
 
 class Untrained:
-    """Takes the place of a loss in a configuration whose method learns nothing."""
+    """Placeholder for a loss in the configuration of a learning-free method."""
 
     needs_image = False
 

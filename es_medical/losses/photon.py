@@ -1,4 +1,4 @@
-"""Equivariant splitting of photon counts: the photons of a ray are divided, where Gaussian noise is recorrupted."""
+"""Equivariant splitting of photon counts: the photons of a ray are divided, in place of Gaussian recorruption."""
 
 import math
 
@@ -20,7 +20,7 @@ class PhotonSplitting:
     r"""G-ES with the R2R of Poisson noise (Monroy et al. 2025) for transmission counts N ~ Poisson(I0 exp(-c A x)).
 
     The views are split into M1 and M2, and the photons on M1 once more: each goes to N_b with probability a, else to N_a,
-    which are independent. The network sees the logarithm of N_a alone,
+    which are independent. The network sees only the logarithm of N_a,
 
         x_hat = f(M1 -ln(N_a / ((1 - a) I0)) / c, A_1),        L = w l(N_b / a on M1) + l(N on M2),
 
@@ -34,17 +34,17 @@ class PhotonSplitting:
 
     psi, the digamma function, takes the place of the logarithm in "post": E k psi(k) = lambda (ln lambda + E_1(lambda)) for
     Poisson counts k of mean lambda, where E_1(lambda) < exp(-lambda) / lambda. So counts may be low; a ray without a photon
-    weighs nothing, and needs no rule. With ln k in place of psi(k) the bias of A x_hat would be -1 / (2 c lambda).
+    has weight zero and needs no special rule. With ln k in place of psi(k) the bias of A x_hat would be -1 / (2 c lambda).
 
-    "pre" hardly sees rays through the whole object (the weight of an error of A x_hat is t^2); "post" weighs them as their
-    noise does (t). The input's logarithm follows the rule of `Transmission`; sigma plays no part.
+    "pre" is hardly sensitive to rays through the whole object (the weight of an error of A x_hat is t^2); "post" weights
+    them by their precision (t). The input's logarithm follows the rule of `Transmission`; sigma is not used.
 
     Args:
         split: draws M1.
         transmission: I0 and c.
-        alpha: recorruption strength as elsewhere: a = alpha^2 / (1 + alpha^2), 0.2 for 0.5.
+        alpha: recorruption strength: a = alpha^2 / (1 + alpha^2), 0.2 for alpha = 0.5.
         consistency_weight: w.
-        group: what an explicit g is drawn from, as in `EquivariantSplitting`.
+        group: group from which an explicit g is drawn, as in `EquivariantSplitting`.
         log_domain: "pre" or "post".
         weighting: W of the residual in "pre"; None for the identity, the only one in "post": a weighting that combines rays
             of random weights would mix their noise.
@@ -89,7 +89,7 @@ class PhotonSplitting:
         return LossValue(self.consistency_weight * consistency + unseen, {"consistency": consistency, "prediction": unseen})
 
     def _distance(self, sinogram: Measurement, n: Measurement, share: float, mask: Mask) -> PerItem:
-        """Return l of one term: n are counts scaled to the mean of all, of share n photons."""
+        """Return l of one term: n are counts scaled to the mean of all, made of share * n photons."""
         i0, c = self.transmission.photons, self.transmission.attenuation
         if self.log_domain == "pre":
             return mean_square(self.transmission.transmitted(sinogram) - n / i0, mask, self.weighting)

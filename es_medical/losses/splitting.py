@@ -27,11 +27,11 @@ class EquivariantSplitting:
     Args:
         split: draws M1.
         sigma: standard deviation of the noise on each measured number, in the units of y; None takes that of each item.
-        alpha: recorruption strength, the paper's (0.5); deepinv's R2RLoss(alpha=a) is alpha = sqrt(a / (1 - a)).
+        alpha: recorruption strength (paper: 0.5); deepinv's R2RLoss(alpha=a) has alpha = sqrt(a / (1 - a)).
         consistency_weight: w.
         group: draw an explicit g and use A T_g in place of A, for reconstructors that are not equivariant; `Rotations` for
-            angles that have no action on pixels, beside a reconstructor that is equivariant to D4 or not at all.
-        sigma_factor: what sigma is multiplied by, e.g. 2 to try a noise level that is wrongly believed twice as high.
+            angles that have no action on pixels, with a reconstructor that is equivariant to D4 or not at all.
+        sigma_factor: factor by which sigma is multiplied, e.g. 2 to test a noise level that is assumed twice too high.
         weighting: W, None for the identity.
     """
 
@@ -76,11 +76,11 @@ class EquivariantSplitting:
 class SeveralSplits:
     """Mean of a splitting loss over n draws for each item: of M1, of omega, of g in the loss and in the network.
 
-    Its gradient has the expectation of one draw's, and the part of its variance that comes from the draws divided by n; it
-    costs n network passes, and the memory of n.
+    Its gradient has the expectation of that of one draw; the part of its variance that is due to the draws is divided by n.
+    It costs n network passes and their memory.
 
     Args:
-        loss: what is drawn anew in every call.
+        loss: a loss that draws anew in every call.
         n: number of draws.
 
     Raises:

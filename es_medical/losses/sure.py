@@ -1,4 +1,4 @@
-"""Stein's unbiased risk estimate (SURE): the error of A f(y), known from noisy measurements alone."""
+"""Stein's unbiased risk estimate (SURE): the error of A f(y), estimated from noisy measurements alone."""
 
 from collections.abc import Sequence
 
@@ -31,13 +31,13 @@ class Sure:
 
     Where the noise level is the number 0 this is measurement consistency, in one pass.
 
-    The quotient has few digits, so f is to be computed in float32: at sigma = 0.005 a denoiser in bfloat16, whose numbers
+    The difference quotient loses digits, so compute f in float32: at sigma = 0.005 a denoiser in bfloat16, whose numbers
     near 1 are 0.004 apart, gets the divergence right but its gradient wrong by 85 % (at sigma = 0.1 by 20 %; float32: 0.01 %).
 
     Args:
         sigma: standard deviation of the noise on each measured number, in the units of y; None takes that of each item.
         tau: step in the units of y; None is 0.1 sigma.
-        sigma_factor: what sigma is multiplied by.
+        sigma_factor: factor by which sigma is multiplied.
         weighting: W, None for the identity (see `es_medical.losses.weighting`).
 
     Raises:
@@ -123,7 +123,7 @@ def divergence(
 
 
 def finite_step(sigma: float | Tensor, tau: float | None) -> float | Tensor:
-    """Return tau, 0.1 sigma unless given; 1 for items of sigma = 0, whose divergence counts nothing but must be finite."""
+    """Return tau, 0.1 sigma unless given; 1 for items of sigma = 0, whose divergence has weight 0 but must be finite."""
     if tau is not None:
         return tau
     if not isinstance(sigma, Tensor):
@@ -139,7 +139,7 @@ def replayed(generator: Generator | None, device: torch.device | str) -> tuple[G
     if generator is None:
         generator = torch.Generator(device).manual_seed(int(torch.randint(2**62, ())))
     if isinstance(generator, Sequence):
-        return generator, [_copy(one) for one in generator]
+        return generator, [_copy(own) for own in generator]
     return generator, _copy(generator)
 
 
@@ -148,11 +148,11 @@ def _copy(generator: torch.Generator) -> torch.Generator:
 
 
 def is_zero(sigma: float | Tensor) -> bool:
-    """Whether there is no noise, decided on a number only: to look at a tensor a GPU would have to wait."""
+    """Return whether sigma is the number 0; a tensor is not read, as a GPU would have to wait."""
     return not isinstance(sigma, Tensor) and sigma == 0
 
 
 def check_step(tau: float | None, default: str = "sigma") -> None:
-    """Raise ValueError for a step that is not positive; the message says what None is a tenth of."""
+    """Raise ValueError for a step that is not positive; `default` says what None is a tenth of."""
     if tau is not None and not tau > 0:
         raise ValueError(f"tau must be > 0, or None for {RELATIVE_STEP:g} {default}; got {tau}")

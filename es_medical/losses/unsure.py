@@ -1,4 +1,4 @@
-"""UNSURE: SURE for an unknown noise level, which is found while training."""
+"""UNSURE: SURE for an unknown noise level, which is estimated in training."""
 
 import math
 from collections.abc import Iterator
@@ -20,20 +20,20 @@ NAME = "noise_multiplier"
 class Unsure:
     r"""UNSURE (Tachella, Davies, Jacques, ICLR 2025) for Gaussian noise of unknown level.
 
-    Among all h(y) = A f(y, A) whose divergence is zero in the mean, find the one nearest to y:
+    Among all h(y) = A f(y, A) whose divergence is zero on average, find the one nearest to y:
 
         min_f max_eta  |h(y) - y|^2 / m + 2 eta / (m tau) b^T (h(y + tau b) - h(y)),    b ~ N(0, I) on measured entries.
 
-    This is SURE with the multiplier eta in place of sigma^2. For white noise of level sigma, of which the best estimate of A x
-    from y leaves a mean square error e over the measured numbers, eta = sigma^2 / (1 - e / sigma^2), and the best h is
+    This is SURE with the multiplier eta in place of sigma^2. For white noise of level sigma, if the best estimate of A x
+    from y has mean square error e over the measured numbers, eta = sigma^2 / (1 - e / sigma^2), and the best h is
     y + eta grad log p(y) (their theorem, with Tweedie's formula). That is near sigma^2 where images are simple, e << sigma^2,
     and more where noise can't be distinguished from them. A weighting W enters as in `Sure`.
 
     log eta is the parameter `noise_multiplier` of the reconstructor (`attach_multiplier`): it is optimised, saved and shared by
-    processes as any weight is. Its gradient is reversed: while the optimiser descends in f, it ascends in eta. Adam, whose
-    steps are about lr whatever the gradient is, changes eta by a factor of about 1 + lr a step; much faster than f follows,
-    the two would circle the saddle point for long. A first guess that is too low costs less than one that is too high.
-    Two network passes.
+    processes like any weight. Its gradient is reversed: while the optimiser descends in f, it ascends in eta. Adam, whose
+    steps are about lr whatever the gradient is, changes eta by a factor of about 1 + lr a step; if eta were much faster than
+    f, the two would long oscillate around the saddle point. A first guess that is too low costs less than one that is too
+    high. Two network passes.
 
     Args:
         tau: step in the units of y; None is 0.1 sqrt(eta).
@@ -99,7 +99,7 @@ def attach_multiplier(module: nn.Module, initial: float) -> nn.Module:
 def multiplier(reconstructor: Reconstructor | nn.Module) -> Tensor:
     """Return log eta, the parameter `noise_multiplier` of a reconstructor or of a module inside it.
 
-    Wrappers that are modules (Reynolds average, DistributedDataParallel) and `functools.partial` are looked through.
+    Wrappers that are modules (Reynolds average, DistributedDataParallel) and `functools.partial` are searched.
 
     Raises:
         ValueError: there is none.
@@ -113,7 +113,7 @@ def multiplier(reconstructor: Reconstructor | nn.Module) -> Tensor:
 
 
 def noise_level_of(reconstructor: Reconstructor | nn.Module) -> float:
-    """Return sqrt(eta), the learnt noise level in the units of y (a GPU waits). Raises ValueError where there is none."""
+    """Return sqrt(eta), the learnt noise level in the units of y (a GPU has to wait). Raises ValueError where there is none."""
     return math.exp(float(multiplier(reconstructor).detach()) / 2)
 
 

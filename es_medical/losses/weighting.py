@@ -13,9 +13,9 @@ WEIGHTINGS = ("none", "ramp", "frequency")
 class RampWeighting:
     """Square root of the ramp filter along the detector: |W r|^2 = <r, R r>, with R = max(|f| / f_max, floor) / c.
 
-    A sinogram weighs an image frequency f by 1 / |f|, so |A e|^2 hardly sees fine structure: it is learnt last. By the
-    Fourier slice theorem A^T R A is near the identity for a ramp R, so |W A e|^2 counts the error e of an image as the
-    supervised loss does. The floor keeps R positive definite (condition number 1 / floor), and the constant in view.
+    A sinogram weighs an image frequency f by 1 / |f|, so |A e|^2 is hardly sensitive to fine structure, which is learnt
+    last. By the Fourier slice theorem A^T R A is near the identity for a ramp R, so |W A e|^2 counts the error e of an image
+    as the supervised loss does. The floor keeps R positive definite (condition number 1 / floor), so the mean counts too.
 
     W is applied to the masked residual, |W M r|^2, for any mask M. Whatever W is, that is a positive definite form of M r:
 
@@ -24,12 +24,12 @@ class RampWeighting:
     - R2R: the noise of input and target, epsilon + alpha omega and epsilon - omega / alpha, is independent, so the
       same holds for the consistency term.
     - The two constants are sigma^2 and (1 + 1 / alpha^2) sigma^2, times tr(M W^2 M) / m. R is circulant and c makes its
-      diagonal 1, so this trace is m for every mask: a residual of white noise costs what it costs without a weighting.
+      diagonal 1, so this trace is m for every mask: white noise has the same mean loss as without a weighting.
 
     The Fourier transform is periodic, without zero padding: W is then symmetric and its diagonal exactly constant. That
-    ties the two ends of a view together, which changes the form, not its minimiser. In a split by views W commutes with M.
+    couples the two ends of a view, which changes the form, not its minimiser. In a split by views W commutes with M.
     In splits by rays or bins, M2 has few neighbours to compare, R is nearly diagonal on them, and the weighting does little.
-    It changes what is learnt first, and what a network of limited capacity, or plain least squares with noise, ends with.
+    It changes what is learnt first, and the result of a network of limited capacity or of least squares with noise.
 
     Args:
         floor: smallest value of the ramp relative to its largest one, in (0, 1]; 1 gives W = I.
@@ -70,10 +70,10 @@ def power(n: int, floor: float, device: torch.device | str = "cpu") -> Float[Ten
 class FrequencyWeighting:
     """W multiplies k-space at frequency k by max(|k|, 1)^p / c, |k| in cycles per field of view, from its centre n//2.
 
-    Amplitudes of images fall about as 1 / |k| (Field, J. Opt. Soc. Am. A 4, 2379, 1987), so a plain residual of k-space is
-    that of its centre, until that is learnt. With p = 1 all frequencies have a part in it from the first step on. What is
-    said of `RampWeighting` and minimisers holds: W is injective, and diagonal, so it commutes with every mask. c makes the
-    mean of W^2 over the grid 1; a mask with more of the centre than of the rest gives white noise less weight than that.
+    Amplitudes of images fall about as 1 / |k| (Field, J. Opt. Soc. Am. A 4, 2379, 1987), so an unweighted residual of
+    k-space is dominated by its centre until that is learnt. With p = 1 all frequencies contribute from the first step on.
+    The minimiser is unchanged, as with `RampWeighting`: W is injective, and diagonal, so it commutes with every mask. c makes
+    the mean of W^2 over the grid 1; a mask with more of the centre than of the rest gives white noise less weight than that.
 
     Args:
         exponent: p.

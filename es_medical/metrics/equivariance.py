@@ -15,7 +15,7 @@ SMALL_GROUP = 16
 """Number of elements up to which all of them are used."""
 
 SEED = 0
-"""Seed of the elements that are used of a larger group."""
+"""Seed of the elements drawn from a larger group."""
 
 
 def equivariance(
@@ -28,12 +28,12 @@ def equivariance(
 ) -> PerItem:
     """EQUIV = -10 log10 E_g mean |f(y, A T_g) - T_g^-1 f(y, A)|^2 of each item (appendix "Metrics").
 
-    E_g is the exact mean over a group of at most 16 elements, such as D4. Of a larger one, such as the shifts of an image,
-    `n_elements` are drawn once and for all, without the identity and without repetition: the same for every item, batch
-    and run. The identity, whose error is zero, takes no reconstruction and counts with its share.
+    E_g is the exact mean over a group of at most 16 elements, such as D4. From a larger one, such as the shifts of an image,
+    `n_elements` are drawn with a fixed seed, without the identity and without repetition: the same for every item, batch
+    and run. The identity, whose error is zero, takes no reconstruction but counts in the mean.
 
-    An error of zero is infinite, and so is one that rounding makes of it: a mean square of at most 1e-10 (100 dB), relative
-    to data_range^2 and to the largest value of f(y, A), squared. Other values are finite.
+    EQUIV is infinite for an error of zero or of rounding only: a mean square of at most 1e-10 (100 dB), relative to
+    data_range^2 and to the largest value of f(y, A), squared. Other values are finite.
 
     Args:
         reconstruct: f, from (y, physics) to images (B, C, H, W).
@@ -41,7 +41,7 @@ def equivariance(
         physics: their operator A.
         group: the group of the reconstructor; f is called once for y itself and once for each element.
         data_range: peak value of the images; the paper's are normalised to [0, 1].
-        n_elements: number of elements that are used of a group of more than 16.
+        n_elements: number of elements drawn from a group of more than 16.
 
     Returns:
         Decibels (B,); infinite where f is equivariant to rounding.

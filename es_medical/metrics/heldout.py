@@ -1,4 +1,4 @@
-"""The score of a reconstruction when there is no ground truth: how well it predicts measurements it did not see."""
+"""The score of a reconstruction when there is no ground truth: how well it predicts held-out measurements."""
 
 import torch
 
@@ -10,7 +10,7 @@ def heldout_error(x_hat: Image, y: Measurement, physics2: Operator) -> PerItem:
     """|A_2 x_hat - y_2|^2 / |y_2|^2 of each item, where x_hat was made without y_2: 0 is perfect, 1 is no better than zero.
 
     It is NaN where y_2 is zero: nothing was measured there. Noise gives it a floor of |epsilon_2|^2 / |y_2|^2. It ranks
-    checkpoints and stops training where no image is known.
+    checkpoints and stops training where there is no ground truth.
 
     Args:
         x_hat: reconstructions (B, C, H, W) from y_1.

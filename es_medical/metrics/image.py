@@ -7,7 +7,7 @@ from torch import Tensor
 from es_medical.types import Image, PerItem
 
 MAX_DB = 100.0
-"""PSNR of identical images is infinite; it is reported as this many dB."""
+"""Largest PSNR reported, in dB: that of identical images, which is infinite."""
 
 SSIM_WINDOW = 11
 
@@ -20,7 +20,7 @@ def magnitude(x: Image) -> Float[Tensor, "b 1 h w"]:
 
 
 def real_valued(x: Image) -> Float[Tensor, "b real h w"]:
-    """Return what the scores compare: the magnitude of (B, 2, H, W), complex; (B, 1 or 3, H, W), real or RGB, as it is."""
+    """Return what the scores compare: the magnitude of complex (B, 2, H, W); real or RGB (B, 1 or 3, H, W) unchanged."""
     if x.ndim != 4 or x.shape[1] not in (1, 2, 3):
         raise ValueError(f"expected images (B, C, H, W) of 1 (real), 2 (complex) or 3 (RGB) channels, got {tuple(x.shape)}")
     return x if x.shape[1] == 3 else magnitude(x)
@@ -58,9 +58,9 @@ def volume_psnr(x_hat: Image, x: Image) -> float:
 
 
 def ssim(x_hat: Image, x: Image, data_range: float | Tensor) -> PerItem:
-    """Structural similarity (Wang et al. 2004), Gaussian window of 11 pixels, sigma 1.5; MONAI's.
+    """Structural similarity (Wang et al. 2004), Gaussian window of 11 pixels, sigma 1.5, computed by MONAI.
 
-    Complex images are compared by their magnitudes; the value of an RGB image is the mean of those of its three channels.
+    Complex images are compared by their magnitudes; the value of an RGB image is the mean over its three channels.
 
     Args:
         x_hat: reconstructions (B, C, H, W) as `psnr` takes them.
@@ -76,7 +76,7 @@ def ssim(x_hat: Image, x: Image, data_range: float | Tensor) -> PerItem:
     if min(x.shape[-2:]) < SSIM_WINDOW:
         raise ValueError(f"SSIM needs images of at least {SSIM_WINDOW} pixels a side, got {x.shape[-2]} x {x.shape[-1]}")
     window, width = (SSIM_WINDOW, SSIM_WINDOW), (1.5, 1.5)
-    first, second = (real_valued(one) / peak.view(-1, 1, 1, 1) for one in (x_hat, x))  # data_range 1 for every item
+    first, second = (real_valued(image) / peak.view(-1, 1, 1, 1) for image in (x_hat, x))  # data_range 1 for every item
     values, _ = compute_ssim_and_cs(first, second, spatial_dims=2, kernel_size=window, kernel_sigma=width, data_range=1.0)
     return values.flatten(1).mean(1)
 

@@ -1,4 +1,4 @@
-"""A denoiser behind a linear reconstruction, the simplest network that knows its operator."""
+"""A denoiser after a linear reconstruction, the simplest network that takes the operator."""
 
 from typing import Literal
 
@@ -13,7 +13,7 @@ Start = Literal["adjoint", "pseudo_inverse"]
 class ArtifactRemoval(nn.Module):
     """f(y, A) = phi(A^T y) or phi(A^+ y) (section "Network architectures" of the paper).
 
-    A phi that is equivariant to T_g makes f so, f(y, A T_g) = T_g^-1 f(y, A), as (A T_g)^T = T_g^-1 A^T and
+    If phi is equivariant to T_g, so is f: f(y, A T_g) = T_g^-1 f(y, A), as (A T_g)^T = T_g^-1 A^T and
     (A T_g)^+ = T_g^-1 A^+ for an orthogonal T_g.
 
     Args:

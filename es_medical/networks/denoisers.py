@@ -22,7 +22,7 @@ class Accelerated(nn.Module):
     """Run a denoiser in bfloat16 and channels-last, optionally compiled; everything around it stays float32.
 
     Args:
-        denoiser: image-to-image module; its parameters and their names in checkpoints stay its own.
+        denoiser: image-to-image module; its parameters keep their names in checkpoints.
         autocast: run the denoiser in bfloat16.
         channels_last: use the channels-last memory format.
         compiled: `torch.compile` the denoiser, one graph for each input shape.
@@ -39,7 +39,7 @@ class Accelerated(nn.Module):
         self.register_load_state_dict_pre_hook(_add_wrapper_name)
 
     def forward(self, x: Tensor, noise_level: float | Tensor | None = None) -> Tensor:
-        """Return the denoised x, (B, C, H, W) in the dtype of x; `noise_level` is for denoisers that ask for one."""
+        """Return the denoised x, (B, C, H, W) in the dtype of x; `noise_level` is for denoisers that take one."""
         inputs = (x.contiguous(memory_format=self.memory_format), *([] if noise_level is None else [noise_level]))
         with torch.autocast(x.device.type, torch.bfloat16, enabled=self.autocast):
             return self.denoiser(*inputs).to(x.dtype)

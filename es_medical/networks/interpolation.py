@@ -15,9 +15,9 @@ from es_medical.types import Generator, Image, Measurement
 class Biharmonic(nn.Module):
     """Fill missing pixels u by the biharmonic equation, Laplace^2 u = 0, between the measured ones, which stay as they are.
 
-    Each channel of each image is filled on its own, as its mask may be its own (Damelin and Hoang 2018;
-    `skimage.restoration.inpaint_biharmonic`, in float64). Values stay within those that were measured. A channel of which
-    nothing was measured is zero.
+    Each channel of each image is filled separately, as it may have its own mask (Damelin and Hoang 2018;
+    `skimage.restoration.inpaint_biharmonic`, in float64). Values stay within the range of the measured ones. A
+    channel without measured pixels is zero.
 
     Raises:
         ImportError: scikit-image is not installed.
@@ -40,7 +40,8 @@ class Biharmonic(nn.Module):
         _check(physics)
         x = physics.A_adjoint(y)
         known = physics.A_adjoint(torch.ones_like(y)) > 0
-        filled = [_filled(one, has) for one, has in zip(x.flatten(0, 1).cpu(), known.flatten(0, 1).cpu(), strict=True)]
+        channels = zip(x.flatten(0, 1).cpu(), known.flatten(0, 1).cpu(), strict=True)
+        filled = [_filled(channel, measured) for channel, measured in channels]
         return torch.stack(filled).view(x.shape).to(x)
 
 

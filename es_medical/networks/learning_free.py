@@ -1,4 +1,4 @@
-"""Reconstructions that learn nothing: the pseudo-inverse, Tikhonov's and total variation."""
+"""Learning-free reconstructions: pseudo-inverse, Tikhonov and total variation."""
 
 import math
 
@@ -58,8 +58,8 @@ class Penalised(nn.Module):
 class Tikhonov(Penalised):
     """f(y, A) = argmin_x 1/2 |A x - y|^2 + w/2 |D x|^2, D the differences of neighbouring pixels (see `tikhonov`).
 
-    With |x|^2 in place of |D x|^2 an operator for which A^T A is a projection (single-coil MRI, inpainting) would give
-    nothing but a smaller zero-filled image.
+    With |x|^2 in place of |D x|^2 an operator for which A^T A is a projection (single-coil MRI, inpainting) would only
+    scale the zero-filled image down.
     """
 
     start = "tikhonov"
@@ -87,11 +87,11 @@ LEARNING_FREE: dict[str, type[nn.Module]] = {
     "tv": TotalVariation,
     "biharmonic": Biharmonic,
 }
-"""Methods of `es_medical.methods` that learn nothing."""
+"""The learning-free methods of `es_medical.methods`."""
 
 
 def learning_free(name: str) -> nn.Module:
-    """Make the reconstructor of a method that learns nothing, by its name.
+    """Make the reconstructor of a learning-free method from its name.
 
     Raises:
         ValueError: an unknown name.

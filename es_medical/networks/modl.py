@@ -18,7 +18,7 @@ class MoDL(nn.Module):
         denoiser: phi, any module from images to images of the same shape (of deepinv, MONAI, ...).
         n_iterations: number of unrolled steps K.
         step: initial value of the learnable positive step gamma.
-        noise_level: second argument of denoisers that ask for one (deepinv's DRUNet, DnCNN); None calls phi(x).
+        noise_level: second argument of denoisers that take one (deepinv's DRUNet, DnCNN); None calls phi(x).
     """
 
     def __init__(self, denoiser: nn.Module, n_iterations: int = 3, step: float = 1.0, noise_level: float | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Least squares with a penalty on the differences of neighbouring pixels: Tikhonov's and total variation."""
+"""Least squares with a penalty on the differences of neighbouring pixels: Tikhonov and total variation."""
 
 import logging
 from collections.abc import Callable
@@ -20,7 +20,7 @@ CLOSED_FORM = (Projection, CompressedSensing)
 """Operators whose proximal step is as cheap as A^T A; for the others it is solved by conjugate gradients."""
 
 LARGEST = 8.0
-"""Bound of |D|^2, the largest eigenvalue of D^T D."""
+"""Upper bound on |D|^2, the largest eigenvalue of D^T D."""
 
 Differences = Float[Tensor, "2 b c h w"]
 """Vertical and horizontal differences of images."""
@@ -28,7 +28,7 @@ Differences = Float[Tensor, "2 b c h w"]
 PROX_TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
 RELAXATION, INNER, EVERY = 1.9, 0.1, 20
 SCALE, SCALE_CG, HEAVY = 0.04, 0.01, 0.3  # steps of total variation: a smaller one takes fewer conjugate gradients
-PROGRESS, PATIENCE = 0.8, 3  # a bound that has not fallen by a fifth in 60 iterations has come to the rounding
+PROGRESS, PATIENCE = 0.8, 3  # a bound that has not fallen by a fifth in 60 iterations is at rounding
 _WARNED: set[str] = set()
 
 
@@ -58,8 +58,8 @@ def differences_adjoint(d: Differences) -> Image:
 def variation(x: Image) -> PerItem:
     """TV(x) = sum_i |(D x)_i| (Rudin, Osher and Fatemi 1992), |.| over both directions and all channels of pixel i.
 
-    Real and imaginary part of a complex image, and the colours of RGB, thus have their edges in common, and a change of
-    the phase of the whole image changes nothing.
+    Real and imaginary part of a complex image, and the colours of RGB, thus share their edges, and a global phase
+    does not change TV.
     """
     return _length(differences(x)).flatten(1).sum(1)
 
@@ -77,7 +77,7 @@ def tikhonov(y: Measurement, physics: Operator, weight: float, tolerance: float 
         physics: their operator A.
         weight: w > 0.
         tolerance: relative size of the residual, in the preconditioner's norm; None for 1e-5 in float32 and 1e-12 in float64.
-        max_iter: bound on the number of iterations; a log line says once when it was too small.
+        max_iter: largest number of iterations; a warning is logged once when they do not suffice.
     """
     gamma, nothing = 1 / (4 * weight), torch.zeros_like(y)
 
@@ -111,12 +111,12 @@ def tikhonov(y: Measurement, physics: Operator, weight: float, tolerance: float 
 
 
 class Minimiser(NamedTuple):
-    """What `total_variation` finds.
+    """Result of `total_variation`.
 
     Attributes:
         image: x, (B, C, H, W).
-        dual: q with |q_i| <= 1, near D x / |D x| where that is defined: with it x can be checked.
-        bound: how far F(x) = 1/2 |A x - y|^2 + w TV(x) is above its least value at most, relative to F(x), (B,).
+        dual: q with |q_i| <= 1, near D x / |D x| where that is defined; it certifies x.
+        bound: upper bound on how far F(x) = 1/2 |A x - y|^2 + w TV(x) lies above its minimum, relative to F(x), (B,).
     """
 
     image: Image
@@ -133,16 +133,16 @@ def total_variation(
     |q_i| <= 1;  (x, q)_{k+1} = (x, q)_k + 1.9 ((x, q)+ - (x, q)_k).  tau s |D|^2 = 1, with tau in proportion to the image's
     scale: a small weight then costs no more iterations than a large one, and s y with the weight s w gives s x.
 
-    An item is done, and not changed any more, when a bound of the duality gap says that its objective is within `tolerance` of
-    the least value that any image z with |z - x| <= |x| has, or as near to it as rounding allows: 60 to 300 iterations. The
+    An item has converged, and does not change any more, when a bound on the duality gap shows its objective to be within
+    `tolerance` of the minimum over images z with |z - x| <= |x|, or as near as rounding allows: 60 to 300 iterations. The
     objective is then within 0.5 % of its least value (float64, tests), and PSNR within 0.05 dB of its limit.
 
     Args:
         y: measurements (B, ...).
         physics: their operator A.
         weight: w > 0.
-        tolerance: of the objective, relative.
-        max_iter: bound on the number of iterations; a log line says once when it was too small by a factor of 10.
+        tolerance: relative tolerance of the objective.
+        max_iter: largest number of iterations; a warning is logged once when they leave a bound above 10 times the tolerance.
     """
     x = physics.initial(y)
     q = torch.zeros_like(differences(x))
@@ -186,8 +186,8 @@ def _gap(x: Image, q: Differences, y: Measurement, physics: Operator, weight: fl
 def data_step(y: Measurement, physics: Operator, gamma: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
     """Return (z, x) -> argmin_u gamma/2 |A u - y|^2 + 1/2 |u - z|^2, gamma (B, 1, 1, 1).
 
-    Without a closed form conjugate gradients start from x and take a tenth off the residual that x leaves: as x converges,
-    so does the step.
+    Without a closed form, conjugate gradients start from x and reduce its residual to a tenth: as x converges, so does
+    the step.
     """
     if is_closed(physics):
         return lambda z, x: physics.prox_l2(z, y, gamma.flatten())
@@ -217,7 +217,7 @@ def _length(d: Tensor) -> Tensor:
 
 
 def _largest(x: Tensor) -> Tensor:
-    """Greatest value of each item, (B,), 1 where there is none."""
+    """Largest absolute value of each item, (B,); 1 for an image of zeros."""
     largest = x.abs().flatten(1).amax(1)
     return torch.where(largest > 0, largest, 1)
 

@@ -20,13 +20,13 @@ TIE = 1e-3
 
 
 def strongest_component(x: Image) -> Offset:
-    """Return of each item the place (a, b) of the polyphase component x[2i + a, 2j + b] with the largest Euclidean norm.
+    """Return for each item the place (a, b) of the polyphase component x[2i + a, 2j + b] with the largest Euclidean norm.
 
     A shift of x exchanges and shifts the components but keeps their norms, so it selects the same one (adaptive polyphase
     sampling, Chaman and Dokmanic 2021, section 4.1). Squared norms are added up in float64, in which their order has no effect.
 
-    Two alike objects at an odd distance make components of one norm that are no shifts of each other. So where squared norms
-    differ by less than `TIE` of themselves, how a component's energy is spread counts as well: the norm of its map of energy
+    Two equal objects at an odd distance give components of equal norm that are not shifts of each other. So where squared
+    norms differ by less than `TIE` of themselves, the spread of the energy counts as well: the norm of the map of energy
     after a cyclic filter that mixes all places (`_mixing`), which a shift does not change either.
 
     Args:
@@ -50,7 +50,7 @@ def _mixing(n: int, device: torch.device) -> Float[Tensor, "n n"]:
 
 
 def largest_of_blocks(x: Image) -> Float[Tensor, "b c half_h half_w"]:
-    """Return the maximum of each block of 2 x 2, as `max_pool2d` does, several times as fast on a CPU without gradients."""
+    """Return the maximum of each block of 2 x 2, as `max_pool2d` does, but several times faster on a CPU without gradients."""
     rows = torch.maximum(x[..., ::2, :], x[..., 1::2, :])
     return torch.maximum(rows[..., ::2], rows[..., 1::2])
 
@@ -61,7 +61,7 @@ def wrap(x: Image) -> Float[Tensor, "b c h+2 w+2"]:
 
 
 class _Wrap(Function):
-    """Copies the border; the derivative adds it up again."""
+    """Copy the border cyclically; the derivative adds the copies up."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:  # noqa: ANN401 - torch's context
@@ -86,7 +86,7 @@ class _Wrap(Function):
 
 
 def same_shifts(x: Image) -> Bool[Tensor, "b h w"]:
-    """Mark the cyclic shifts h with T_h x = x, those where |x|^2 - <x, T_h x> vanishes; h = 0 always is one.
+    """Mark the cyclic shifts h with T_h x = x, those where |x|^2 - <x, T_h x> vanishes; h = 0 is always one.
 
     They form a group: all shifts for a constant image, those along a line for an image that is constant along it, the
     multiples of the period for a periodic one. Its order is 1 for any other image. T_h x differs from x by at most `SAME`.
@@ -105,7 +105,7 @@ def keep_symmetry(u: Tensor, x: Tensor) -> Tensor:
 
     Linear in u, whose derivative is the same mean; x only defines the shifts. Where h = 0 is the only one, u is returned bit by
     bit. The mean is a convolution with the marks of `same_shifts`, a projection onto the frequencies of unchanged images.
-    `torch.compile` takes this as one operator, as it makes no code for complex numbers.
+    `torch.compile` takes this as one operator, as it generates no code for complex numbers.
 
     Args:
         u: images (B, C, H, W).

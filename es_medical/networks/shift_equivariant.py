@@ -18,7 +18,7 @@ class ShiftUNet(nn.Module):
     feature maps at [2i, 2j], so a shift by one pixel gives other samples. Here each scale samples the polyphase
     component a = (a_y, a_x) of the largest norm, [2i + a_y, 2j + a_x], and the decoder puts its result back to that place
     (Chaman and Dokmanic 2021). The 2 x 2 max pooling takes its windows from the same places, which is a maximum at every
-    pixel (equivariant) and then sampling: for a given choice the network is that of `unet` to the last layer. The norms are
+    pixel (equivariant) and then sampling: for a given choice the network is `unet`, layer for layer. The norms are
     those before pooling, as a maximum can make different components alike.
 
     All layers commute with shifts, so "sample at a, and put back to a" at every scale is one shift of the image:
@@ -26,9 +26,9 @@ class ShiftUNet(nn.Module):
         phi(x) = T_t psi(T_-t x),   t = a_1 + 2 a_2 + 4 a_3 + ...,
 
     with the circular UNet psi that samples at [2i, 2j]. The choice t is made first, item by item and without gradient; it
-    costs one more pass of the encoder. In exact arithmetic nothing else is different, and there is nothing to remember.
+    costs one more pass of the encoder. In exact arithmetic nothing else differs, and no state is kept.
 
-    Ties. Components of one norm leave the choice open. They are shifts of one another for images with T_h x = x:
+    Ties. Components of equal norm leave the choice open. They are shifts of one another for images with T_h x = x:
     constant ones, those constant along a line, periodic ones of even or odd period. Then phi(x) = T_h phi(x) must hold, and
     phi(x) is averaged over all such h (`keep_symmetry`), which makes the choice irrelevant: no image with such a symmetry is
     left out. What remains: components whose norms agree to rounding by accident (the two largest squared norms of 1,600

@@ -23,13 +23,13 @@ class Operator(LinearPhysics):
     """Indicator of measured entries, broadcastable to y."""
 
     baseline = "zero-filled"
-    """What `initial` is, for tables and pictures."""
+    """Name of the reconstruction `initial`, for tables and pictures."""
 
     measured = "measurements"
-    """What y is, for messages."""
+    """Name of the measurements y, for messages."""
 
     units: tuple[str, ...] = ()
-    """What `es_medical.splits.Split` can divide y into."""
+    """Units into which `es_medical.splits.Split` can divide y."""
 
     @property
     def grid(self) -> tuple[int, ...]:
@@ -59,7 +59,7 @@ class Operator(LinearPhysics):
         return len(self.mask)
 
     def _check(self, x: Tensor, shape: Sequence[int]) -> None:
-        """Raise ValueError when x is not (B, *shape), or is for another number of items than the masks."""
+        """Raise ValueError when x is not (B, *shape), or its number of items is not that of the masks."""
         n = self._items
         if tuple(x.shape[1:]) != tuple(shape) or (n > 1 and len(x) != n):
             sides = ", ".join(map(str, shape))
@@ -135,20 +135,20 @@ def recorruption(physics: Operator, y: Measurement, sigma: float | Tensor, gener
 
 
 def noise_level(assumed: float | Tensor | None, given: Tensor | None) -> float | Tensor:
-    """Return the noise level that a loss or inferer assumes, or where it has none that of the data, one for each item.
+    """Return the noise level that a loss or inferer assumes; if it assumes none, that of the data, one for each item.
 
     Raises:
-        ValueError: there is neither.
+        ValueError: neither is given.
     """
     if assumed is not None:
         return assumed
     if given is None:
-        raise ValueError("no noise level: give sigma here, or data that says its own")
+        raise ValueError("no noise level: give sigma here, or data with a noise level")
     return given
 
 
 def per_item(value: float | Tensor, x: Tensor) -> float | Tensor:
-    """Bring one number for each item, (B,), to a shape that broadcasts to x (B, ...); a single number stays as it is."""
+    """Reshape one number for each item, (B,), to broadcast to x (B, ...); return a single number unchanged."""
     if not isinstance(value, Tensor):
         return value
     return value.to(x).view(-1, *[1] * (x.ndim - 1)) if value.ndim else value.to(x.dtype)

@@ -1,4 +1,4 @@
-"""What travels together through losses, inferers and engines: measurements, their operator, and what is known of them."""
+"""A batch of measurements with their operator, as losses, inferers and engines take it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ class Batch:
     Attributes:
         y: measurements (B, ...).
         physics: their operator A.
-        sigma: noise level of each item (B,), in the units of y; None where the data does not say.
-        image: ground truth x (B, C, H, W); None without.
-        ids: names of the items, which seed what is drawn for each of them in evaluation; may be empty in training.
+        sigma: noise level of each item (B,), in the units of y; None where the data does not record it.
+        image: ground truth x (B, C, H, W), or None.
+        ids: names of the items, which seed the random numbers of each item in evaluation; may be empty in training.
     """
 
     y: Measurement
@@ -45,13 +45,13 @@ class Batch:
 
     @classmethod
     def of(cls, read: Mapping[str, Any], physics: Operator, device: torch.device | str, with_image: bool = True) -> "Batch":
-        """Put a batch of a slice file on a device, with the operator of its slices; nothing waits for the copies.
+        """Move a batch of a slice file to a device, with the operator of its slices; the copies are asynchronous.
 
         Args:
-            read: what the loader returns: "measurement", "sigma", "id", "image" where there is one, and "maps" of coils.
+            read: a batch of the loader: "measurement", "sigma", "id", and "image" and coil "maps" where the file has them.
             physics: the operator of the file.
-            device: where the operator is, and y is to be.
-            with_image: whether the ground truth is taken along, where there is one.
+            device: device of the operator, to which y is moved.
+            with_image: whether to include the ground truth, where there is one.
         """
         y = read["measurement"].to(device, non_blocking=True)
         image = read["image"].to(y, non_blocking=True) if with_image and "image" in read else None

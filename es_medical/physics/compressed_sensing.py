@@ -1,4 +1,4 @@
-"""Compressed sensing with a dense matrix; every proximal step is exact, also of a part of the rows."""
+"""Compressed sensing with a dense matrix; every proximal step is exact, also for a subset of the rows."""
 
 from collections.abc import Callable
 from functools import reduce
@@ -24,8 +24,8 @@ class CompressedSensing(Operator):
     """Compressed sensing, y = M A x for a dense matrix A (m, n) and the n = H W values of an image.
 
     Images are (B, 1, H, W), measurements (B, m), zero where a row is left out. Restrictions M1 A share the matrix and the
-    eigenvectors of A A^T, which the first proximal step or pseudo-inverse finds, once for all (0.1 s for m = 392).
-    Products are in the greater precision of matrix and numbers, at least float32.
+    eigenvectors of A A^T, which the first proximal step or pseudo-inverse computes (0.1 s for m = 392).
+    Products are computed in the higher precision of matrix and image, at least float32.
 
     Args:
         matrix: A, (m, n).
@@ -33,7 +33,7 @@ class CompressedSensing(Operator):
         mask: measured rows (m,), or one for each item of a batch, (B, m); 0 or 1. None for all.
 
     Raises:
-        ValueError: the matrix doesn't fit `size` or isn't finite, the mask doesn't fit, or holds other values than 0 and 1.
+        ValueError: the matrix doesn't fit `size` or isn't finite, the mask doesn't fit, or holds values other than 0 and 1.
     """
 
     baseline = "pseudo-inverse"
@@ -72,8 +72,8 @@ class CompressedSensing(Operator):
     def A_dagger(self, y: Rows) -> Image:
         """A^dagger y, the image of least norm among the minimisers of |A x - y|^2; differentiable.
 
-        (M A)^T K^-1 y with K = A A^T on the measured rows, in float64. A matrix whose rows (nearly) depend on each other takes
-        a singular value decomposition, which is slow; singular values within the rounding of the matrix count as zero.
+        (M A)^T K^-1 y with K = A A^T on the measured rows, in float64. A matrix with (nearly) linearly
+        dependent rows needs a singular value decomposition, which is slow; singular values within rounding error count as zero.
         """
         self._check(y, self.grid)
         if not self._gram.invertible:
@@ -84,14 +84,14 @@ class CompressedSensing(Operator):
         return self.A_adjoint(solve(self.mask * y.double())).to(_precision(y, self.matrix))
 
     def initial(self, y: Rows) -> Image:
-        """Pseudo-inverse, where networks start."""
+        """Return the pseudo-inverse reconstruction, where networks start."""
         return self.A_dagger(y)
 
     def prox_l2(self, z: Image, y: Rows, gamma: float | Tensor) -> Image:
         """argmin_x gamma/2 |A x - y|^2 + 1/2 |x - z|^2, gamma a number or (B,); differentiable in z, y and gamma.
 
         z + gamma A^T e with (I + gamma A A^T) e = y - A z on the measured rows (Woodbury's identity). With more rows than half
-        of the pixels they (nearly) depend on each other, and A^T e is a small rest of large numbers: then in float64.
+        the pixels, the rows are nearly dependent and A^T e is a small difference of large numbers: it is computed in float64.
         """
         self._check(z, (1, *self.image_size))
         self._check(y, self.grid)
@@ -104,8 +104,8 @@ class CompressedSensing(Operator):
     def masked(self, m: Mask) -> "CompressedSensing":
         """Return M1 A for a mask m of any shape that the constructor takes; the matrix is shared.
 
-        The proximal step takes longer the more rows are left out. On a GPU a mask that comes from the CPU is faster: rows
-        that a mask on the GPU leaves out aren't counted, as the program would have to wait, and could be all.
+        The proximal step takes longer the more rows are left out. With an operator on a GPU, a mask on the CPU is
+        faster: counting the rows that a mask on the GPU leaves out would need a synchronisation, so all are assumed to be.
         """
         other = CompressedSensing.__new__(CompressedSensing)
         rows = row_mask(m, len(self.matrix))
@@ -118,7 +118,7 @@ class CompressedSensing(Operator):
         return restricted_inverse(self._gram.shifted_inverse(gamma), self.mask, self._n_removed)
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> "CompressedSensing":
-        """Move or convert (torch's hook); the eigenvectors are then those of the new matrix."""
+        """Move or convert (torch's hook); the eigenvectors are recomputed from the new matrix."""
         before = self._buffers.get("matrix")
         super()._apply(fn, recurse)
         if self._buffers.get("matrix") is not before:
@@ -130,7 +130,7 @@ class _ProximalStep(Function):
     """x = z + gamma A^T e with (I + gamma A A^T) e = y - A z; then e = y - A x.
 
     With H = (I + gamma A^T A)^-1, which is symmetric, and q = A H grad x = (I + gamma A A^T)^-1 A grad x:
-    grad z = H grad x = grad x - gamma A^T q, grad y = gamma q, and grad gamma = <q, e>. The factorisation is used again.
+    grad z = H grad x = grad x - gamma A^T q, grad y = gamma q, and grad gamma = <q, e>. The factorisation is reused.
     """
 
     @staticmethod
@@ -151,18 +151,18 @@ class _ProximalStep(Function):
 
 
 def _product(x: Tensor, matrix: Tensor) -> Tensor:
-    """Return x M for (B, k) and (k, l), in the greater precision of the two."""
+    """Return x M for (B, k) and (k, l), in the higher precision of the two."""
     dtype = _precision(x, matrix)
     return each(x.to(dtype), matrix.to(dtype)[None])
 
 
 def _precision(*tensors: Tensor) -> torch.dtype:
-    """Return the greatest precision of the tensors, at least float32."""
+    """Return the highest precision of the tensors, at least float32."""
     return reduce(torch.promote_types, (x.dtype for x in tensors), torch.float32)
 
 
 def _most_removed(mask: Mask) -> int:
-    """Bound the number of rows that an item lacks; a GPU would have to wait to count them."""
+    """Bound the number of rows left out of an item; counting them on a GPU would need a synchronisation."""
     return int((mask == 0).sum(-1).amax()) if mask.device.type == "cpu" else mask.shape[-1]
 
 

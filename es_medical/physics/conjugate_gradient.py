@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-12}
 MAX_ITERATIONS = 500
 LAG = 4
-"""Iterations that a GPU may be behind the CPU: its queue is never empty, and few of them are in vain."""
+"""Iterations by which a GPU may lag behind the CPU: its queue is never empty, and few iterations are wasted."""
 _WARNED: set[str] = set()
 
 Apply = Callable[[Tensor], Tensor]
@@ -24,15 +24,15 @@ def conjugate_gradient(
 ) -> Tensor:
     """Solve B x = b for each item of a batch (Hestenes and Stiefel 1952), from x = 0; not differentiable.
 
-    An item is done when |r| <= tolerance |b|, and is not changed any more; b = 0 gives x = 0 at once. Each item is solved
-    for b / max|b|, so the result scales with b without under- or overflow. Warns once when an item is not done in time.
+    An item has converged when |r| <= tolerance |b|, and does not change after that; b = 0 gives x = 0 at once. Each item is
+    solved for b / max|b|, so the result scales with b without under- or overflow. Warns once when an item does not converge.
 
     Args:
         B: symmetric (Hermitian) positive definite, or semi-definite with b in its range; from (B, ...) to (B, ...).
-        b: right side (B, ...), real or complex.
+        b: right-hand side (B, ...), real or complex.
         tolerance: relative residual; None for 1e-6 in float32 and 1e-12 in float64.
-        max_iter: bound on the number of iterations.
-        solver: what the warning calls this.
+        max_iter: largest number of iterations.
+        solver: name of the solver in the warning.
 
     >>> b = torch.tensor([[4.0, 9.0], [0.0, 0.0]])
     >>> conjugate_gradient(lambda x: x * torch.tensor([2.0, 3.0]), b)
@@ -98,7 +98,7 @@ def proximal_step(normal: Apply, z: Tensor, v: Tensor, gamma: Tensor | float) ->
     Args:
         normal: A^T A, from (B, ...) to (B, ...).
         z: where the step starts (B, ...), real or complex.
-        v: A^T y, as z.
+        v: A^T y, of the shape and type of z.
         gamma: step, not negative: a number, or a tensor that broadcasts to z.
     """
     if not isinstance(gamma, Tensor):
@@ -133,21 +133,21 @@ def least_squares(normal: Apply, v: Tensor) -> Tensor:
 
 
 class _Progress:
-    """Reports when every item is done: at once on a CPU, `LAG` iterations later on a GPU, which never has to wait."""
+    """Report when every item has converged: at once on a CPU; on a GPU `LAG` iterations later, without synchronising."""
 
     def __init__(self, device: torch.device) -> None:
         self.on_gpu = device.type == "cuda"
         self.sent: deque[tuple[Tensor, torch.cuda.Event]] = deque()
 
     def done(self, worst: Tensor) -> bool:
-        """Whether `worst` is 0, or was some iterations ago; items that are done don't change any more."""
+        """Return whether `worst` is 0, or was `LAG` iterations ago; converged items no longer change."""
         if not self.on_gpu:
             return not worst > 0
         self._send(worst)
         return len(self.sent) > LAG and not self._receive() > 0
 
     def last(self, worst: Tensor) -> float:
-        """Return `worst` itself."""
+        """Return `worst` as a number, without a lag."""
         if self.on_gpu:
             self.sent.clear()
             self._send(worst)
@@ -161,7 +161,7 @@ class _Progress:
 
     def _receive(self) -> float:
         value, event = self.sent.popleft()
-        event.synchronize()  # the value is there, and the queue holds the iterations since
+        event.synchronize()  # the value has arrived; the queue still holds the later iterations
         return float(value)
 
 

@@ -28,8 +28,8 @@ class CT(Operator):
 
     Images are (B, 1, H, W), sinograms (B, 1, views, detectors), zero where nothing was measured. L and L^T are held as
     compressed sparse rows and multiply a whole batch at once; A^T is the exact transpose. Restrictions M1 A share them.
-    Numbers of another precision than the operator's are multiplied in the greater one, which costs a copy of the matrix:
-    use `.double()`.
+    Images of another precision than the operator's are multiplied in the higher of the two, which costs a copy of the
+    matrix: convert the operator instead, for example with `.double()`.
 
     Args:
         geometry: the scanner.
@@ -39,7 +39,7 @@ class CT(Operator):
             y is in pixels times the image's values.
 
     Raises:
-        ValueError: the mask does not fit, or holds other values than 0 and 1.
+        ValueError: the mask does not fit, or holds values other than 0 and 1.
         ImportError: astra-toolbox, which builds the matrix, is not installed.
     """
 
@@ -96,7 +96,7 @@ class CT(Operator):
         """Least-squares image by conjugate gradients, of least norm; differentiable.
 
         The iterations stop at a relative residual of the normal equations of 1e-4 (float64: 1e-10), so that components
-        which the measurements hardly determine stay near zero. `fbp` is faster.
+        that the measurements hardly determine stay near zero. `fbp` is faster.
         """
         self._check(y, (1, *self.geometry.shape))
         return _LeastSquares.apply(self.A, self.A_adjoint, y)
@@ -110,7 +110,7 @@ class CT(Operator):
         return proximal_step(self.A_adjoint_A, z, self.A_adjoint(y), per_item(gamma, z))
 
     def initial(self, y: Measurement) -> Image:
-        """Filtered back-projection with a ramp, where networks start."""
+        """Return the filtered back-projection with a ramp filter, where networks start."""
         return self.fbp(y)
 
     def fbp(self, y: Measurement, filter: Filter = "ramp") -> Image:
@@ -125,7 +125,7 @@ class CT(Operator):
     def turned_by(self, angle: float) -> "CT":
         """Return A T, where T turns the image counter-clockwise by `angle` degrees about its centre.
 
-        It is the same scanner with its views turned by -angle, with a matrix of its own: no image is interpolated. Mask and
+        It is the same scanner with its views turned by -angle and its own matrix: no image is interpolated. Mask and
         norm are this operator's.
         """
         geometry = self.geometry.turned(angle)
@@ -139,7 +139,7 @@ class CT(Operator):
             ValueError: the first angle is not 0.
         """
         if not angles or angles[0] != 0:
-            raise ValueError(f"the first of the angles is 0, A itself; got {list(angles)}")
+            raise ValueError(f"the first of the angles must be 0, A itself; got {list(angles)}")
         other = self._shared(self.geometry, self.matrix, self.transpose, self.mask)
         other._turned = tuple(self.turned_by(angle) for angle in angles[1:])
         return other
@@ -151,11 +151,11 @@ class CT(Operator):
             IndexError: there is no k-th angle.
         """
         if not 0 <= k <= len(self._turned):
-            raise IndexError(f"this operator has {len(self._turned) + 1} angles, got k={k}: make them by with_turns(angles)")
+            raise IndexError(f"this operator has {len(self._turned) + 1} angles, got k={k}: use with_turns(angles)")
         if k == 0:
             return self
-        one = self._turned[k - 1]
-        return self._shared(one.geometry, one.matrix, one.transpose, self.mask)
+        scanner = self._turned[k - 1]
+        return self._shared(scanner.geometry, scanner.matrix, scanner.transpose, self.mask)
 
     def _shared(self, geometry: Geometry, matrix: Csr, transpose: Csr, mask: Mask) -> "CT":
         other = CT.__new__(CT)
@@ -164,14 +164,14 @@ class CT(Operator):
         return other
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> "CT":
-        """Move or convert (torch's hook); copies of the turned operators, as other operators share them."""
-        self._turned = tuple(one.masked(torch.ones(1))._apply(fn, recurse) for one in self._turned)
+        """Move or convert (torch's hook); the turned operators are copied first, as other operators share them."""
+        self._turned = tuple(scanner.masked(torch.ones(1))._apply(fn, recurse) for scanner in self._turned)
         return super()._apply(fn, recurse)
 
     def warn_outside(self, x: Image, air: float = 0.01) -> None:
-        """Warn once when pixels above `air` lie outside the circle that every view sees; makes a GPU wait.
+        """Warn once when pixels above `air` lie outside the circle that every view sees; synchronises a GPU.
 
-        Their share of some views is cut off, which no reconstruction can make up for.
+        Some views are truncated there, which no reconstruction can correct.
         """
         radius = self.geometry.field_of_view
         height, width = self.image_size

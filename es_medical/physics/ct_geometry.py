@@ -1,4 +1,4 @@
-"""How a CT scanner looks at an image: parallel or fan beam, in two dimensions."""
+"""Geometry of a CT scanner in two dimensions: parallel or fan beam."""
 
 import math
 from abc import ABC, abstractmethod
@@ -21,8 +21,8 @@ class Geometry(ABC):
 
     Args:
         size: (H, W) of the image.
-        angles: angle of each view; in place of them `n_views` evenly spaced over `arc` (the last step short of its end).
-        n_detectors: bins of the detector, centred; as many as see the whole square when none are given.
+        angles: angle of each view; or give `n_views`, evenly spaced over `arc` (its end excluded).
+        n_detectors: bins of the detector, centred; by default as many as see the whole image.
         pitch: width of a bin.
 
     Raises:
@@ -40,7 +40,7 @@ class Geometry(ABC):
     full_arc: ClassVar[float]
 
     def __post_init__(self, n_views: int | None, arc: float | None) -> None:
-        """Bring the fields to plain numbers, and check them."""
+        """Convert the fields to plain numbers, and check them."""
         if (n_views is None) == (not self.angles):
             raise ValueError(f"give either angles or n_views, got {len(self.angles)} angles and n_views={n_views}")
         if n_views is not None:
@@ -145,7 +145,7 @@ class FanBeam(Geometry):
         return 2 * self.focal_length * sine / math.sqrt(1 - sine * sine)
 
     def __post_init__(self, n_views: int | None, arc: float | None) -> None:
-        """Check the distances, then as for every geometry."""
+        """Check the distances, then the fields of every geometry."""
         self._set(source_distance=float(self.source_distance), detector_distance=float(self.detector_distance))
         if not self.source_distance > self.radius or not self.detector_distance >= 0:
             raise ValueError(
@@ -156,7 +156,7 @@ class FanBeam(Geometry):
 
     @property
     def focal_length(self) -> float:
-        """From the source to the detector."""
+        """Distance from the source to the detector."""
         return self.source_distance + self.detector_distance
 
     @property
@@ -167,10 +167,10 @@ class FanBeam(Geometry):
 
 
 def geometry_from_dict(values: Mapping[str, Any]) -> ParallelBeam | FanBeam:
-    """Make the geometry of a dictionary: the fields of its class, and "geometry": "parallel" or "fan".
+    """Make a geometry from a dictionary: the fields of its class, and "geometry": "parallel" or "fan".
 
     Raises:
-        ValueError: no or an unknown kind, a name that it doesn't know, or one that is missing.
+        ValueError: the kind is missing or unknown, or a field is.
 
     >>> geometry_from_dict({"geometry": "parallel", "size": [8, 8], "n_views": 3}).n_detectors
     12

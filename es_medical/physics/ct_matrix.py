@@ -20,15 +20,15 @@ __all__ = ["FanBeam", "Geometry", "ParallelBeam", "cache_folder", "geometry_from
 FORMAT = 1
 """Version of the files in the cache."""
 SMALLEST = 1e-6
-"""Least entry, in pixels."""
+"""Smallest entry that is kept, in pixels."""
 BROKEN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
 
 
 def system_matrix(geometry: Geometry) -> csr_array:
-    """Return the matrix (views detectors, H W) of a scanner, float32 with int32 indices, from the cache or else built.
+    """Return the matrix (views detectors, H W) of a scanner, float32 with int32 indices, from the cache or newly built.
 
-    Rows are rays, view by view; columns are pixels, row by row; entries are lengths in pixels. A file that is broken
-    is built anew, with a warning; without a folder to write to, every call builds.
+    Rows are rays, view by view; columns are pixels, row by row; entries are lengths in pixels. A broken
+    cache file is built anew, with a warning; without a writable folder, every call builds the matrix.
 
     Raises:
         ImportError: astra-toolbox is not installed and the cache does not hold the matrix.
@@ -43,7 +43,7 @@ def system_matrix(geometry: Geometry) -> csr_array:
 
 
 def kernel(geometry: Geometry) -> str:
-    """Name astra's kernel that is the most accurate one for a geometry.
+    """Return the name of astra's most accurate kernel for a geometry.
 
     Against the exact bin averages of a Shepp-Logan phantom (256 x 256, 50 views) the relative error of a parallel beam is
     0.7 % for "linear" (Joseph) and "strip" (areas) with bins of one pixel, where strip needs 1.3 times the entries, and
@@ -56,13 +56,13 @@ def kernel(geometry: Geometry) -> str:
 
 
 def cache_folder() -> Path | None:
-    """Return where matrices are kept: $ES_MEDICAL_CACHE, or es_medical in the user's cache folder; None without a home."""
+    """Return the folder of matrices: $ES_MEDICAL_CACHE, or es_medical in the user's cache folder; None without a home."""
     given = os.environ.get("ES_MEDICAL_CACHE")
     if given:
         return Path(given)
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "es_medical"
-    except RuntimeError:  # no home
+    except RuntimeError:  # no home folder
         return None
 
 
@@ -84,7 +84,7 @@ def _build(geometry: Geometry) -> csr_array:
         astra.matrix.delete(handle)
         astra.projector.delete(projector)
     matrix.sum_duplicates()  # sorts the columns of each row, too
-    matrix.data[matrix.data < SMALLEST] = 0  # what rounding leaves where ray and pixel only touch
+    matrix.data[matrix.data < SMALLEST] = 0  # rounding errors where ray and pixel only touch
     matrix.eliminate_zeros()
     return _narrow(matrix)
 
@@ -105,7 +105,7 @@ def _astra() -> ModuleType:
 
 
 def _path(geometry: Geometry) -> Path | None:
-    """File of a geometry: its name is a hash of everything that the matrix depends on."""
+    """Return the cache file of a geometry: its name is a hash of everything that the matrix depends on."""
     folder = cache_folder()
     try:
         astra = version("astra-toolbox")
@@ -116,7 +116,7 @@ def _path(geometry: Geometry) -> Path | None:
 
 
 def _read(path: Path, geometry: Geometry) -> csr_array | None:
-    """Read a matrix; None when there is none, or with a warning a broken one (zip files carry a checksum)."""
+    """Read a matrix; None if there is no file or, with a warning, a broken one (zip files carry a checksum)."""
     try:
         with path.open("rb") as opened, np.load(opened) as file:
             parts = file["data"], file["indices"], file["indptr"]
@@ -132,7 +132,7 @@ def _read(path: Path, geometry: Geometry) -> csr_array | None:
 
 
 def _write(path: Path, matrix: csr_array) -> None:
-    """Keep the matrix; processes may build the same one at once."""
+    """Store the matrix; several processes may build the same one at the same time."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole_or_not(path, shared=True) as temporary:

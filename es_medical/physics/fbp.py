@@ -17,12 +17,12 @@ Filter = Literal["ramp", "hann"]
 def fbp(y: Measurement, geometry: Geometry, mask: Mask, filter: Filter = "ramp") -> Image:
     """Reconstruct line integrals y (B, 1, V, D), lengths in pixels, by filtered back-projection; differentiable in y.
 
-    Missing bins of a view are filled in linearly between its measured ones; where a view is missing altogether, the weight
-    of the others grows in proportion. Each view counts for the arc between its neighbours.
+    Missing bins of a view are interpolated linearly between its measured ones; where a whole view is missing, the weights
+    of the others grow in proportion. Each view is weighted by half the arc between its neighbours.
 
     Args:
         y: sinograms; values where nothing was measured are ignored.
-        geometry: scanner; a fan beam has to go all the way round.
+        geometry: scanner; a fan beam needs views over the full circle.
         mask: measured rays, (B or 1, 1, V or 1, D or 1).
         filter: "ramp", or "hann", a ramp that falls to zero at the highest frequency.
 
@@ -44,7 +44,7 @@ def apply_filter(y: Tensor, pitch: float, filter: Filter = "ramp") -> Tensor:
 
     Args:
         y: (..., D).
-        pitch: distance of neighbours, in pixels of the image.
+        pitch: distance of neighbouring bins, in pixels of the image.
         filter: see `fbp`.
     """
     n = y.shape[-1]
@@ -54,7 +54,7 @@ def apply_filter(y: Tensor, pitch: float, filter: Filter = "ramp") -> Tensor:
 
 
 def ramp(n: int, filter: Filter = "ramp") -> np.ndarray:
-    """Return the n // 2 + 1 values of the ramp filter in cycles per sample, from 0 to 1/2, times its window.
+    """Return the n // 2 + 1 values of the ramp filter in cycles per sample, from 0 to 1/2, times the window.
 
     It is the transform of the band-limited kernel 1/4, 0 (even), -1 / (pi k)^2 (odd), which has the right mean; n is even.
 
@@ -71,7 +71,7 @@ def ramp(n: int, filter: Filter = "ramp") -> np.ndarray:
 
 
 def fill_gaps(y: Measurement, mask: Mask) -> Measurement:
-    """Fill bins that were not measured linearly between the nearest measured ones of their view (beyond the last: as it).
+    """Interpolate unmeasured bins linearly between the nearest measured ones of their view (beyond the last: constant).
 
     >>> y, mask = torch.tensor([[[[1.0, 0, 0, 4]]]]), torch.tensor([[[[1.0, 0, 0, 1]]]])
     >>> fill_gaps(y, mask).flatten().tolist()
@@ -91,18 +91,18 @@ def fill_gaps(y: Measurement, mask: Mask) -> Measurement:
 
 @lru_cache(maxsize=64)
 def _kept(values: Callable[..., np.ndarray], arguments: tuple[Any, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Numbers of a scanner on a device, brought there once: a GPU would wait for every copy."""
+    """Return constants of a scanner on a device, copied once: a GPU would wait for every copy."""
     return torch.from_numpy(values(*arguments)).to(device, dtype)
 
 
 def _view_weights(geometry: Geometry, mask: Mask) -> Tensor:
-    """Weight of each view in the integral over 180 degrees, pi in all, over the measured ones, (B or 1, V)."""
+    """Weight of each measured view in the integral over 180 degrees, (B or 1, V); the weights of an item sum to pi."""
     arcs, present = _kept(_arcs, (geometry,), mask.dtype, mask.device), mask.amax((1, 3))
     return present * arcs * arcs.sum() / (present * arcs).sum(1, keepdim=True).clamp(min=1e-30)
 
 
 def _arcs(geometry: Geometry) -> np.ndarray:
-    """Half the arc between each view's neighbours in radians, over 180 degrees (a fan's full circle counts twice)."""
+    """Half the arc between each view's neighbours in radians, over 180 degrees (a fan's full circle covers them twice)."""
     period = geometry.full_arc
     angles = np.mod(geometry.angles, period)
     order = np.argsort(angles, kind="stable")
@@ -113,7 +113,7 @@ def _arcs(geometry: Geometry) -> np.ndarray:
             f"filtered back-projection of a fan beam needs views all the way round, got {len(gaps)} views with a gap of "
             f"{gaps.max():.1f} degrees; use A_dagger"
         )
-    gaps = np.minimum(gaps, 2 * typical)  # the missing wedge of a limited arc is not its last views' to fill
+    gaps = np.minimum(gaps, 2 * typical)  # the end views of a limited arc do not fill the missing wedge
     arcs = np.empty_like(gaps)
     arcs[order] = (gaps + np.roll(gaps, 1)) / 2
     return np.deg2rad(arcs) * 180 / period

@@ -33,7 +33,7 @@ def inverse_dft(k: Tensor) -> Tensor:
 def fft2c(x: Image) -> KSpace:
     """Centred orthonormal DFT, F x: image (B, 2, H, W) to k-space (B, 2, H, W).
 
-    A delta at (H//2, W//2) becomes the constant 1/sqrt(HW), for even and odd sides.
+    A delta at (H//2, W//2) becomes the constant 1/sqrt(HW), for even and odd sizes.
     """
     return to_channels(dft(to_complex(x)))
 

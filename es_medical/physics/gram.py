@@ -1,4 +1,4 @@
-"""Systems with K = A A^T of a dense matrix A, and with the part of K that some rows of A have."""
+"""Solve systems with K = A A^T of a dense matrix A, and with the block of K of some rows of A."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -16,7 +16,7 @@ WORST_CONDITION = 1e10
 
 
 class Gram:
-    """K = A A^T (m, m) by its eigenvalues and eigenvectors in float64, found when they are first asked for.
+    """K = A A^T (m, m) by its eigenvalues and eigenvectors in float64, computed when they are first used.
 
     Args:
         matrix: A, (m, n).
@@ -28,14 +28,14 @@ class Gram:
     @cached_property
     def eigen(self) -> tuple[Tensor, Tensor]:
         """Eigenvalues (m,), ascending, and eigenvectors (m, m), one in each column."""
-        with torch.inference_mode(False), torch.no_grad():  # found in an evaluation, they serve a training too
+        with torch.inference_mode(False), torch.no_grad():  # computed in an evaluation, they may be used in training
             matrix = self.matrix.double()
             values, vectors = torch.linalg.eigh(matrix @ matrix.mT)
             return values.clamp(min=0), vectors
 
     @cached_property
     def invertible(self) -> bool:
-        """Whether the condition number of K, and so that of any part of its rows and columns, is at most `WORST_CONDITION`."""
+        """Whether the condition number of K, and so that of any principal submatrix, is at most `WORST_CONDITION`."""
         values, _ = self.eigen
         return bool(values[-1] > 0) and bool(values[-1] <= WORST_CONDITION * values[0])
 
@@ -60,8 +60,8 @@ def restricted_inverse(inverse: Tensor, mask: Mask, n_removed: int) -> Solve:
 
     Args:
         inverse: P (B or 1, m, m), symmetric positive definite.
-        mask: 0 or 1, (B or 1, m); b is zero where it is, and so is the solution.
-        n_removed: a bound on the number of rows that an item lacks; its size decides how long this takes.
+        mask: 0 or 1, (B or 1, m); b and the solution are zero where the mask is.
+        n_removed: upper bound on the number of rows that an item lacks; the cost grows with it.
 
     >>> B = torch.tensor([[2.0, 1.0], [1.0, 4.0]])
     >>> restricted_inverse(B.inverse()[None], torch.tensor([[0.0, 1.0]]), 1)(torch.tensor([[0.0, 8.0]]))

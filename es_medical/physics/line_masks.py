@@ -16,7 +16,7 @@ def gaussian_line_mask(
     Args:
         width: number of k-space columns.
         acceleration: encoded columns / measured lines; exactly round(encoded columns / acceleration) lines are measured.
-        center_fraction: share of the encoded columns in the central block (at least the zero frequency), e.g. 0.03 at x8.
+        center_fraction: share of the encoded columns in the central block (at least the zero frequency), e.g. 0.03 at 8x.
         seed: the same seed gives the same mask.
         encoded: first and one past the last column that the scan encoded (zero-padded ones lie outside); None for all.
 
@@ -47,7 +47,7 @@ def gaussian_line_mask(
 
 
 def line_counts(width: int, acceleration: float, center_fraction: float) -> tuple[int, int]:
-    """Return (measured lines, lines of the central block) or raise ValueError when they can't both hold."""
+    """Return (measured lines, lines of the central block) or raise ValueError when the block has more."""
     if not acceleration >= 1 or not 0 <= center_fraction <= 1:
         raise ValueError(f"acceleration must be >= 1 and center_fraction in [0, 1], got {acceleration} and {center_fraction}")
     n_lines, n_center = max(round(width / acceleration), 1), max(round(width * center_fraction), 1)
@@ -60,6 +60,6 @@ def line_counts(width: int, acceleration: float, center_fraction: float) -> tupl
 
 
 def center_lines(width: int, n: int, device: torch.device | str = "cpu") -> Bool[Tensor, " w"]:
-    """Mark the n central columns around zero frequency, index width // 2; of an even n the extra one is on the left."""
+    """Mark the n central columns around zero frequency, index width // 2; for even n the extra one is on the left."""
     position = torch.arange(width, device=device) - width // 2
     return (position >= -(n // 2)) & (position < n - n // 2)

@@ -7,7 +7,7 @@ from es_medical.types import Image, KSpace, Mask
 
 
 class KSpaceOperator(Operator):
-    """What operators that measure k-space have in common."""
+    """Base class of operators that measure k-space."""
 
     measured = "k-space"
     units = ("lines", "samples")
@@ -30,7 +30,7 @@ class MRI(Projection, KSpaceOperator):
         size: (H, W) of the images.
 
     Raises:
-        ValueError: the mask does not fit `size`, or holds other values than 0 and 1.
+        ValueError: the mask does not fit `size`, or holds values other than 0 and 1.
     """
 
     def __init__(self, mask: GivenMask, size: tuple[int, int]) -> None:
@@ -54,7 +54,7 @@ class MRI(Projection, KSpaceOperator):
 
     @property
     def _items(self) -> int:
-        """1: an image is also measured with the masks of several items."""
+        """1: a single image may be measured with the masks of several items."""
         return 1
 
     def masked(self, m: Mask) -> "MRI":

@@ -80,7 +80,7 @@ class MultiCoilMRI(KSpaceOperator):
         """argmin_x gamma/2 |A x - y|^2 + 1/2 |x - z|^2, gamma a number or (B,); differentiable in z, y and gamma."""
         self._check(z, (2, *self.image_size))
         gamma = per_item(gamma, z)
-        gamma = gamma[..., 0] if isinstance(gamma, Tensor) and gamma.ndim else gamma  # one axis less in complex numbers
+        gamma = gamma[..., 0] if isinstance(gamma, Tensor) and gamma.ndim else gamma  # complex images have one axis less
         return to_channels(proximal_step(self._normal, to_complex(z), to_complex(self.A_adjoint(y)), gamma))
 
     def _normal(self, x: Tensor) -> Tensor:
@@ -107,7 +107,7 @@ class MultiCoilMRI(KSpaceOperator):
 
 
 class MultiCoilProtocol(KSpaceOperator):
-    """What all slices of a multi-coil scan share, the sampling mask; `of` adds the sensitivity maps of a batch.
+    """The sampling mask, which all slices of a multi-coil scan share; `of` adds the sensitivity maps of a batch.
 
     Args:
         mask: 0 or 1, any shape that `MultiCoilMRI` takes.
@@ -139,7 +139,7 @@ class MultiCoilProtocol(KSpaceOperator):
         return MultiCoilMRI(self.mask, maps)
 
     def masked(self, m: Mask) -> "MultiCoilProtocol":
-        """Return the protocol that keeps what m keeps as well."""
+        """Return the protocol whose mask is restricted to where m is 1."""
         return MultiCoilProtocol(self.mask * coil_mask(m, self.image_size), self.image_size)
 
     def A(self, x: Image) -> NoReturn:

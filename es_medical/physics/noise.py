@@ -1,4 +1,4 @@
-"""Noise of the natural exponential family: samples, and two independent measurements made of one (generalised R2R)."""
+"""Noise of the natural exponential family: samples, and two independent measurements made from one (generalised R2R)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ from es_medical.types import Generator, Measurement
 
 
 class Pair(NamedTuple):
-    """Two measurements made of one y: independent given A x, each with mean A x."""
+    """Two measurements made from one y: independent given A x, each with mean A x."""
 
     input: Measurement
-    """y_1, what a network sees; it holds the share 1 - a of what y knows."""
+    """y_1, the input of a network, with the share 1 - a of the information in y."""
     target: Measurement
-    """y_2, what it is compared with; the share a."""
+    """y_2, the target, with the share a."""
 
 
 class Noise(Protocol):
-    """A noise model: how y comes about from A x, and how it is recorrupted."""
+    """A noise model: how y is drawn given A x, and how it is recorrupted."""
 
     def sample(self, clean: Measurement, generator: Generator | None) -> Measurement:
         """Return y for the noiseless measurement A x, whose first axis is the batch."""
@@ -66,7 +66,7 @@ class Gaussian:
         return clean + self._noise(clean, generator)
 
     def recorrupt(self, y: Measurement, alpha: float, generator: Generator | None) -> Pair:
-        """Draw omega, once for both."""
+        """Draw one omega for both measurements."""
         target_share(alpha)
         omega = self._noise(y, generator)
         return Pair(y + alpha * omega, y - omega / alpha)
@@ -83,7 +83,7 @@ class Poisson:
     y_2 = gain omega / a. Thinned Poisson counts are independent.
 
     Attributes:
-        gain: what one photon adds to y; another one than that of y leaves y_1 and y_2 dependent.
+        gain: what one photon adds to y; with a gain other than that of the data, y_1 and y_2 are dependent.
 
     Raises:
         ValueError: the gain is not positive.
@@ -133,7 +133,7 @@ class Gamma:
         return clean / self.l * self._gamma(clean, 1.0, generator)
 
     def recorrupt(self, y: Measurement, alpha: float, generator: Generator | None) -> Pair:
-        """Split y by omega, once for both."""
+        """Split y by one omega for both measurements."""
         a = target_share(alpha)
         to_target, to_input = self._gamma(y, a, generator), self._gamma(y, 1 - a, generator)
         omega = to_target / (to_target + to_input)  # Beta(l a, l (1 - a))
@@ -145,7 +145,7 @@ class Gamma:
 
 
 def draw(law: Callable[..., Tensor], generator: Generator | None, *parameters: Tensor) -> Tensor:
-    """Draw from a law of torch that takes tensors of parameters, the batch first, and `generator=`.
+    """Draw from a distribution of torch that takes tensors of parameters, the batch first, and `generator=`.
 
     torch.distributions, which deepinv's R2RLoss draws from, take no generator.
 
@@ -155,15 +155,18 @@ def draw(law: Callable[..., Tensor], generator: Generator | None, *parameters: T
         parameters: of the law, (B, ...).
 
     Raises:
-        ValueError: another number of generators than of items.
+        ValueError: the numbers of generators and items differ.
     """
     device = parameters[0].device
     if generator is None or isinstance(generator, torch.Generator):
         source = device if generator is None else generator.device
-        return law(*(one.to(source) for one in parameters), generator=generator).to(device, non_blocking=True)
+        return law(*(parameter.to(source) for parameter in parameters), generator=generator).to(device, non_blocking=True)
     if len(generator) != len(parameters[0]):
         raise ValueError(f"{len(generator)} generators for a batch of {len(parameters[0])} items: give one for each item")
-    rows = [law(*(one[i].to(own.device).contiguous() for one in parameters), generator=own) for i, own in enumerate(generator)]
+    rows = [
+        law(*(parameter[i].to(own.device).contiguous() for parameter in parameters), generator=own)
+        for i, own in enumerate(generator)
+    ]
     return torch.stack(rows).to(device, non_blocking=True)
 
 

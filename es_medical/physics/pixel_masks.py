@@ -17,7 +17,7 @@ def bernoulli_mask(shape: tuple[int, ...], keep: float, seed: int) -> Bool[Tenso
         Bool of `shape`, True where the image is measured.
 
     Raises:
-        ValueError: keep lies outside (0, 1], or the mask keeps nothing, or everything though keep < 1 (few entries).
+        ValueError: keep lies outside (0, 1], or the mask keeps nothing, or everything although keep < 1 (few entries).
 
     >>> bernoulli_mask((1, 2, 4), 0.5, seed=0).int().tolist()
     [[[1, 0, 1, 1], [1, 0, 1, 0]]]
@@ -40,7 +40,7 @@ def random_columns(width: int, keep: float, seed: int) -> Bool[Tensor, " w"]:
         (W,) bool, True where a column is measured.
 
     Raises:
-        ValueError: keep lies outside (0, 1], or rounds to no column, or to all though keep < 1.
+        ValueError: keep lies outside (0, 1], or rounds to no column, or to all although keep < 1.
 
     >>> int(random_columns(128, 0.5, seed=0).sum())
     64

@@ -1,4 +1,4 @@
-"""Operators that measure some of an image's values: inpainting and decimation, in closed form."""
+"""Operators that measure a part of the values of an image: inpainting and decimation, in closed form."""
 
 from abc import abstractmethod
 
@@ -32,7 +32,7 @@ class Inpainting(Pixels):
         channels: C of the images.
 
     Raises:
-        ValueError: the mask does not fit, or holds other values than 0 and 1.
+        ValueError: the mask does not fit, or holds values other than 0 and 1.
     """
 
     def __init__(self, mask: GivenMask, size: tuple[int, int], channels: int = 1) -> None:
@@ -68,7 +68,7 @@ class Decimation(Pixels):
         mask: measured values of y, in the shapes that `Inpainting` takes, with the sides of y; None for all.
 
     Raises:
-        ValueError: the factor or the mask does not fit, or the mask holds other values than 0 and 1.
+        ValueError: the factor or the mask does not fit, or the mask holds values other than 0 and 1.
     """
 
     def __init__(self, size: tuple[int, int], factor: int = 2, channels: int = 1, mask: GivenMask | None = None) -> None:

@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 from torch.autograd import Function
 
-with warnings.catch_warnings():  # torch says once that CSR is in beta state: not to the user of a scanner
+with warnings.catch_warnings():  # torch warns once that CSR is in beta state
     warnings.simplefilter("ignore")
     torch.sparse_csr_tensor([0, 1], [0], [1.0], (1, 1), check_invariants=False)
 
@@ -28,7 +28,7 @@ class Csr(NamedTuple):
         return Csr(rows, columns, self.values.to(values), self.shape)
 
     def matmul(self, x: Tensor) -> Tensor:
-        """Multiply columns x (n, B), not differentiable; the product is in the greater precision of the two."""
+        """Multiply columns x (n, B), not differentiable; the product is in the higher precision of the two."""
         dtype = torch.promote_types(self.values.dtype, x.dtype)
         values = self.values.to(dtype)
         with torch.autocast(x.device.type, enabled=False):
@@ -71,9 +71,9 @@ def product(matrix: Csr, transpose: Csr, x: Tensor) -> Tensor:
 
 
 def largest_singular_value(matrix: Csr, transpose: Csr, tolerance: float = 1e-6, max_iter: int = 1000) -> Tensor:
-    """Return |M| by power iterations from ones, float64 and 0-dimensional, of a matrix without negative entries.
+    """Return |M|, float64 and 0-dimensional, of a matrix without negative entries, by power iterations from ones.
 
-    Their leading singular vectors have no negative entries either (Perron, Frobenius), so the start is never
+    The leading singular vectors of such a matrix have no negative entries (Perron, Frobenius), so the start is never
     orthogonal to them. Stops when |M| changes by less than `tolerance` of its value.
     """
     v, norm = torch.ones(matrix.shape[1], 1, dtype=matrix.values.dtype, device=matrix.values.device), 0.0

@@ -1,4 +1,4 @@
-"""Photon-limited CT: counts behind an object, and the sinogram that they are logged to."""
+"""Photon-limited CT: photon counts behind an object, and their post-log sinogram."""
 
 import math
 from collections.abc import Mapping
@@ -13,23 +13,23 @@ from es_medical.types import Generator, Measurement, PerItem
 WATER = 0.0193
 """Linear attenuation of water at 70 keV, 1/mm (NIST XCOM)."""
 FIELD = 400.0
-"""Side of the field of view of simulated scans, mm: one for all slices, so that one number says what a sinogram attenuates."""
+"""Side of the field of view of simulated scans, mm: the same for all slices, so that one c serves all sinograms."""
 BRIGHTEST = 2 * WATER
-"""Attenuation of an image of 1, which is +1000 HU, 1/mm; 0 is air."""
+"""Attenuation of the image value 1, which is +1000 HU, 1/mm; 0 is air."""
 MOST_PHOTONS = 1e7
-"""Counts up to here are found again from a sinogram in float32: rounding moves N by N ln(I0 / N) 2^-24, at most 0.22."""
+"""Counts up to this are recovered from a float32 sinogram: rounding changes N by N ln(I0 / N) 2^-24, at most 0.22."""
 COUNTED = "transmission"
-"""What `to_dict` is called beside a scanner's geometry in a slice file."""
+"""Key of `to_dict` next to a scanner's geometry in a slice file."""
 ZERO = 0.75
-"""Counts found again below this are 0: no count lies between 1 and the half that replaces 0."""
+"""Recovered counts below this are 0: no count lies between 1 and the half that replaces 0."""
 
 
 @dataclass(frozen=True)
 class Transmission:
     """N ~ Poisson(I0 exp(-c A x)) counts on each ray, c the attenuation of a sinogram of 1; the sinogram y = -ln(N / I0) / c.
 
-    y is in the units of A x. A ray without a photon has no logarithm: it is logged as if half a photon had come, which stands
-    for 0 counts wherever counts are found again. y has approximately independent Gaussian noise of variance 1 / (c^2 N).
+    y is in the units of A x. A ray without a photon has no logarithm: it is logged as half a photon, which is read
+    back as 0 counts. y has approximately independent Gaussian noise of variance 1 / (c^2 N).
 
     Attributes:
         photons: I0, photons on a ray through air.
@@ -53,26 +53,26 @@ class Transmission:
 
     @classmethod
     def of_field(cls, photons: float, norm: float, size: int) -> "Transmission":
-        """That of images of size x size pixels, [0, 1] for -1000 to 1000 HU, that fill the nominal field of view.
+        """Return that of images of size x size pixels, [0, 1] for -1000 to 1000 HU, that fill the nominal field of view.
 
         Args:
             photons: I0.
-            norm: |L| of the scanner, what line integrals in pixels are divided by.
+            norm: |L| of the scanner, by which line integrals in pixels are divided.
             size: pixels along a side.
         """
         return cls(float(photons), BRIGHTEST * FIELD / size * norm)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Transmission":
-        """Undo `to_dict`."""
+        """Make it from the values of `to_dict`."""
         return cls(float(values["photons"]), float(values["attenuation"]))
 
     def to_dict(self) -> dict[str, float]:
-        """Both numbers, for a file."""
+        """Return both numbers, for a file."""
         return asdict(self)
 
     def transmitted(self, sinogram: Measurement) -> Measurement:
-        """exp(-c s), the share of the photons that comes through, for a noiseless sinogram s."""
+        """exp(-c s), the transmitted share of the photons, for a noiseless sinogram s."""
         return torch.exp(-self.attenuation * sinogram)
 
     def sample(self, sinogram: Measurement, generator: Generator | None) -> Measurement:
@@ -90,12 +90,12 @@ class Transmission:
         return (-(seen / self.photons).log() / self.attenuation).to(counts.dtype)
 
     def counts(self, y: Measurement) -> Measurement:
-        """N of a post-log sinogram, exactly; the counts of I0 exp(-c y), rounded, of one that is none."""
+        """Recover N from a post-log sinogram, exactly; from any other sinogram return I0 exp(-c y), rounded."""
         found = self.photons * self.transmitted(y.double())
         return torch.where(found < ZERO, 0.0, found.round()).to(y.dtype)
 
     def recorrupt(self, y: Measurement, alpha: float, generator: Generator | None) -> Pair:
-        """Divide the photons of a post-log sinogram y at random, each of them with probability a to the target.
+        """Divide the photons of a post-log sinogram y at random: each goes to the target with probability a.
 
         Returns:
             the post-log sinogram of the share 1 - a, and the counts of the share a, scaled to the mean of N.
@@ -104,7 +104,7 @@ class Transmission:
         return Pair(self.post_log(seen, 1 / (1 - target_share(alpha))), kept)
 
     def variance(self, counts: Measurement) -> Measurement:
-        """1 / (c^2 N), the approximate variance of y; that of half a photon where there is none."""
+        """1 / (c^2 N), the approximate variance of y; that of half a photon where N = 0."""
         return 1 / (self.attenuation**2 * counts.clamp(min=0.5))
 
     def noise_level(self, counts: Measurement) -> PerItem:

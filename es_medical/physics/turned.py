@@ -15,7 +15,7 @@ from es_medical.types import Image, Mask, Measurement
 class TurnedPhysics(Moved):
     """A T_phi with its own angle for each item of a batch: sum_k A_k P_k, where P_k keeps the items of the k-th angle.
 
-    Every A_k takes the whole batch, with zeros for the items that are not its own: masks of each item stay where they are,
+    Every A_k takes the whole batch, with zeros for the items of other angles: the masks of the items stay in place,
     and no index has to be read back from a GPU. All A_k are linear with a common mask, so the sum is exact.
 
     Args:
@@ -46,7 +46,7 @@ class TurnedPhysics(Moved):
         return self._each(lambda physics, own: physics.A_adjoint(own(y)))
 
     def initial(self, y: Measurement) -> Image:
-        """Where networks start with A_k, item by item."""
+        """The initial reconstruction by A_k, item by item."""
         return self._each(lambda physics, own: physics.initial(own(y)))
 
     def A_dagger(self, y: Measurement) -> Image:
@@ -62,7 +62,7 @@ class TurnedPhysics(Moved):
         return TurnedPhysics({k: physics.masked(m) for k, physics in self.operators.items()}, self.turn)
 
     def _each(self, apply: Callable[[Operator, Callable[[Tensor], Tensor]], Tensor]) -> Tensor:
-        """Sum what each A_k makes of its own items, handed over as P_k."""
+        """Sum the results of each A_k on its own items, which P_k selects."""
         return torch.stack([apply(physics, partial(self._own, k)) for k, physics in self.operators.items()]).sum(0)
 
     def _own(self, k: int, x: Tensor) -> Tensor:

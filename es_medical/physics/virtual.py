@@ -12,8 +12,8 @@ from es_medical.types import Elements, Generator, Image, Mask, Measurement
 class VirtualPhysics(Moved):
     r"""Virtual operator A T_g of section "Proposed loss": y = A x = (A T_g)(T_g^-1 x).
 
-    T_g is orthogonal, so adjoint, pseudo-inverse and proximal step of A T_g are those of A moved by T_g; what is in
-    closed form for A stays so.
+    T_g is orthogonal, so adjoint, pseudo-inverse and proximal step of A T_g are those of A combined with T_g; closed
+    forms of A stay closed forms.
 
     Args:
         physics: the operator A.
@@ -39,7 +39,7 @@ class VirtualPhysics(Moved):
         return self.group.inverse(self.physics.A_adjoint(y), self.g)
 
     def initial(self, y: Measurement) -> Image:
-        """T_g^-1 x_0, where x_0 is that of A."""
+        """T_g^-1 x_0, where x_0 is the initial reconstruction by A."""
         return self.group.inverse(self.physics.initial(y), self.g)
 
     def A_dagger(self, y: Measurement) -> Image:

@@ -197,7 +197,7 @@ def test_noise_level_of_each_item_times_the_factor_is_used_where_the_loss_has_no
     levels = torch.tensor([0.1, 0.2, 0.3, 0.7], dtype=DOUBLE)
     own = row.make(2 * levels)(f, batch, rng()).total
     assert torch.equal(row.make(None, 2.0)(f, changed(batch, sigma=levels), rng()).total, own)
-    with pytest.raises(ValueError, match="no noise level: give sigma here, or data that says its own"):
+    with pytest.raises(ValueError, match="no noise level: give sigma here, or data with a noise level"):
         row.make(None)(f, changed(batch, sigma=None), rng())
 
 

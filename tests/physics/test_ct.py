@@ -108,7 +108,7 @@ def test_turns_are_kept_through_masks_and_conversions():
     assert part.turned(2).matrix.values.data_ptr() == part.turned(2).masked(mask).matrix.values.data_ptr()
     with pytest.raises(IndexError, match="has 3 angles, got k=3"):
         physics.turned(3)
-    with pytest.raises(ValueError, match="first of the angles is 0"):
+    with pytest.raises(ValueError, match="first of the angles must be 0"):
         physics.with_turns([9.0])
 
 
