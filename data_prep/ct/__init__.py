@@ -1,4 +1,4 @@
-"""CT DICOM archives: walk, headers, series, slices, Hounsfield units, sinograms.
+"""Prepare CT DICOM archives: files, headers, series, slices, Hounsfield units, sinograms.
 
 Start reading at `lidc.py`, the command.
 """

@@ -1,4 +1,4 @@
-"""The first pass over an archive: every file by its header, CT images gathered into series, everything else with its reason."""
+"""First pass over an archive: read every header, group CT images into series, and give a reason for every other file."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Archive(NamedTuple):
     """What an archive holds.
 
     Attributes:
-        series: those with at least one slice to take, by name.
+        series: the series with at least one usable slice, sorted by name.
         outcomes: everything that is not taken, with the reason.
-        n_files: number of files looked at.
+        n_files: number of files read.
     """
 
     series: list[CTSeries]
@@ -36,19 +36,19 @@ class Archive(NamedTuple):
 
 
 def scan(source: Path, out: Path, mapped: Mapped) -> Archive:
-    """Looks at the header of every file; of the pixels it reads nothing.
+    """Read the header of every file; no pixels are read.
 
     Args:
         source: folder, or one file.
-        out: the file that will be written, which is left aside.
+        out: the file that will be written; it is ignored as a source.
         mapped: a map over files, in order.
 
     Raises:
-        PrepError: nothing there.
+        PrepError: the source does not exist or holds no file.
     """
     files, outcomes = find_files(source, out)
     images = list[CTFile]()
-    for found in mapped(_looked_at, files):
+    for found in mapped(_read_header, files):
         if isinstance(found, Outcome):
             outcomes.append(found)
         else:
@@ -61,7 +61,7 @@ def scan(source: Path, out: Path, mapped: Mapped) -> Archive:
     return Archive(sorted((one for one in series if one.slices), key=lambda one: one.name), outcomes, len(files))
 
 
-def _looked_at(source: Source) -> CTFile | Outcome:
+def _read_header(source: Source) -> CTFile | Outcome:
     try:
         content = content_of(source.path)
         return read_ct(source.path, source.name, content) if content in {"dicom", "bare"} else _not_dicom(source, content)
@@ -77,7 +77,7 @@ def _looked_at(source: Source) -> CTFile | Outcome:
 
 
 def _not_dicom(source: Source, content: Content) -> Outcome:
-    """What becomes of a file that is no DICOM: an error only where its name says that it should be."""
+    """Outcome of a file that is not DICOM: failed only if its suffix claims that it is."""
     if content == "archive":
         return Outcome(source.name, "skipped", "a packed file: unpack it where it holds DICOM")
     if source.path.suffix.lower() in DICOM_SUFFIXES:
@@ -86,7 +86,7 @@ def _not_dicom(source: Source, content: Content) -> Outcome:
 
 
 def _tables(files: Sequence[Source], outcomes: Sequence[Outcome]) -> dict[str, Entry]:
-    """All tables of the archive in one."""
+    """Merge all tables of the archive."""
     other = {outcome.name for outcome in outcomes}
     table = dict[str, Entry]()
     for file in files:
@@ -99,7 +99,7 @@ def _tables(files: Sequence[Source], outcomes: Sequence[Outcome]) -> dict[str, E
 
 
 def _checked(series: CTSeries, group: Sequence[CTFile], table: dict[str, Entry]) -> CTSeries:
-    """What the table adds to a series: a patient where the files name none, and where the two disagree."""
+    """Complete a series from the table: the patient if the files name none, and notes where files and table disagree."""
     entry = table.get(group[0].series)
     if entry is None:
         return series
@@ -107,13 +107,13 @@ def _checked(series: CTSeries, group: Sequence[CTFile], table: dict[str, Entry])
     if entry.images and entry.images != len(group):
         notes.append(f"{ct_metadata.NAME} lists {entry.images} images, {len(group)} are here")
     if entry.patient and series.patient.startswith("patient/") and series.patient != patient:
-        notes.append(f"{ct_metadata.NAME} names another patient: the files count")
+        notes.append(f"{ct_metadata.NAME} names another patient: that of the files is used")
     known = series.patient.startswith("patient/") or not entry.patient
     return replace(series, notes=tuple(notes), patient=series.patient if known else patient)
 
 
 def _with_table(outcomes: Iterable[Outcome], table: dict[str, Entry], groups: Sequence[Sequence[CTFile]]) -> Iterator[Outcome]:
-    """The outcomes; that of a table also counts its CT series that are missing here."""
+    """The outcomes; the outcome of a table also says how many of its CT series are missing."""
     here = {group[0].series for group in groups}
     missing = sum(entry.modality in {"", "CT"} and uid not in here for uid, entry in table.items())
     for outcome in outcomes:
@@ -125,7 +125,7 @@ def _with_table(outcomes: Iterable[Outcome], table: dict[str, Entry], groups: Se
 
 
 def _dropped(series: Iterable[CTSeries]) -> Iterator[Outcome]:
-    """Files of series that are not taken; a series without one good file is one failure."""
+    """Outcomes of the dropped files of all series; a series without any good file is a single failure."""
     for one in series:
         if one.slices or len(one.dropped) == 1:
             yield from one.dropped

@@ -1,4 +1,4 @@
-"""How the pixels of a CT image are stored, from its header alone, and whether all of them are there."""
+"""Read from the header how the pixels of a CT image are stored, and check that all of them are present."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ INSTALL = "pip install 'es_medical[dicom]' (pylibjpeg with pylibjpeg-libjpeg, py
 
 
 class Encoding(NamedTuple):
-    """How the pixels of an image are stored and what they mean; shared by most images of a series.
+    """How the pixels of an image are stored and what they mean; the same for most images of a series.
 
     Attributes:
         syntax: UID of the transfer syntax.
         size: rows and columns.
-        bits: allocated for a pixel.
-        bits_stored: of these, used.
+        bits: BitsAllocated, bits per pixel.
+        bits_stored: BitsStored, how many of these are used.
         signed: whether stored values are signed.
         slope: Hounsfield units = stored * slope + intercept; NaN where unknown.
         intercept: see `slope`.
-        lut: a modality look-up table is given in place of slope and intercept.
-        padding: smallest and largest stored value that means "no pixel here", or None.
-        overlay: an overlay hides in the unused bits.
+        lut: whether a modality look-up table replaces slope and intercept.
+        padding: smallest and largest stored value that means padding, or None.
+        overlay: whether an overlay is stored in the unused bits.
     """
 
     syntax: str
@@ -47,10 +47,11 @@ class Encoding(NamedTuple):
 
 
 def pixel_encoding(data: Dataset, file: BinaryIO, at: int) -> tuple[Encoding, int]:
-    """How the pixels are stored, and where uncompressed ones begin (-1 for others); their element is at byte `at`.
+    """How the pixels are stored, and the byte offset of uncompressed ones (-1 for others); their element is at byte `at`.
 
     Raises:
-        PrepError: they are missing, cut short, not those of a CT slice, or cannot be decoded here.
+        PrepError: the pixels are missing, truncated, not those of a CT slice, or no decoder is installed.
+        SkipError: a colour image, or values that are not Hounsfield units.
     """
     syntax = _syntax(data)
     encoding = _encoding(data, syntax)
@@ -68,7 +69,7 @@ def _syntax(data: Dataset) -> UID:
     if given in uid.UID_dictionary and given.is_transfer_syntax:
         return given
     if given:
-        raise PrepError("a transfer syntax that is unknown to the standard")
+        raise PrepError("a transfer syntax that the DICOM standard does not define")
     if implicit:
         return uid.ImplicitVRLittleEndian
     return uid.ExplicitVRLittleEndian if little else uid.ExplicitVRBigEndian
@@ -92,16 +93,16 @@ def _encoding(data: Dataset, syntax: UID) -> Encoding:
     if not 1 <= stored <= bits or (high and high != stored - 1):
         raise PrepError(f"bits stored {stored} of {bits}, high bit {high}: expected the lowest bits")
     if whole(data, "SamplesPerPixel", 1) != 1 or text(data, "PhotometricInterpretation") not in {
-        "MONOCHROME1",  # how to display it: the values are the same
+        "MONOCHROME1",  # only changes the display, not the values
         "MONOCHROME2",
         "",
     }:
-        raise SkipError("a colour image, no CT values")
+        raise SkipError("a colour image, not CT values")
     if whole(data, "NumberOfFrames", 1) > 1:
         raise PrepError("several frames in one CT image: expected one slice")
     kind = text(data, "RescaleType").upper()
-    if not (kind in {"", "US", "HU"} or "OUN" in kind):  # "Houndsfield Unit" occurs
-        raise SkipError("the rescale type says that the values are no Hounsfield units")
+    if not (kind in {"", "US", "HU"} or "OUN" in kind):  # some files say "Houndsfield Unit"
+        raise SkipError("the rescale type says that the values are not Hounsfield units")
     slope, intercept = _rescale(data)
     lut = bool(raw(data, "ModalityLUTSequence"))
     overlay = any(int(data[tag].value or 0) > 0 for tag in OVERLAYS if tag in data)
@@ -120,19 +121,19 @@ def _rescale(data: Dataset) -> tuple[float, float]:
 
 
 def _padding(data: Dataset, bits: int, signed: bool) -> tuple[int, int] | None:
-    """Range of the stored values that are padding, in the signedness of the pixels (63536 is -2000 written unsigned)."""
+    """Range of the stored values that are padding, with the sign of the pixels (63536 is -2000 written unsigned)."""
     ends = []
     for key in ("PixelPaddingValue", "PixelPaddingRangeLimit"):
         for value in numbers(data, key, 1):
-            one = int(value) % 2**bits
-            ends.append(one - 2**bits if signed and one >= 2 ** (bits - 1) else one)
+            unsigned = int(value) % 2**bits
+            ends.append(unsigned - 2**bits if signed and unsigned >= 2 ** (bits - 1) else unsigned)
         if not ends:  # a limit alone has no meaning
             return None
     return min(ends), max(ends)
 
 
 def _offset(file: BinaryIO, syntax: UID, encoding: Encoding) -> int:
-    """Where the values of uncompressed pixels begin; -1 for compressed ones.
+    """Byte offset of the values of uncompressed pixels; -1 for compressed ones.
 
     Raises:
         PrepError: there are no pixels, or fewer than the header says.
@@ -142,7 +143,7 @@ def _offset(file: BinaryIO, syntax: UID, encoding: Encoding) -> int:
     group, element = (int.from_bytes(head[i : i + 2], order) for i in (0, 2))
     if len(head) < 8 or (group << 16) + element != PIXEL_DATA:
         raise PrepError("the file holds no pixel data, or ends before it")
-    explicit = head[4:6] in {b"OW", b"OB"}  # and no length, which would be odd: the syntax stated may be wrong
+    explicit = head[4:6] in {b"OW", b"OB"}  # as a length these bytes would be odd (invalid); the stated syntax may be wrong
     length = int.from_bytes(file.read(4) if explicit else head[4:8], order)
     start = file.tell()
     if syntax.is_encapsulated:

@@ -1,4 +1,4 @@
-"""One CT image by its header alone: which series it belongs to, where it lies, and how its pixels are stored."""
+"""Read the header of one CT image: its series, its plane, and how its pixels are stored."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MODALITIES = {"CR", "DX", "MR", "PT", "US", "NM", "XA", "RF", "MG", "OT", "SC", 
 
 
 class CTFile(NamedTuple):
-    """The header of one CT image. Only `name` is ever shown, and no field is stored as it is.
+    """The header of one CT image. Only `name` is shown to the user, and no field is stored as it is.
 
     Attributes:
         name: path below the source folder.
@@ -43,9 +43,9 @@ class CTFile(NamedTuple):
         orientation: ImageOrientationPatient, or ().
         spacing: of rows and columns in mm, or ().
         thickness: SpacingBetweenSlices, else SliceThickness, in mm; NaN where unknown.
-        secondary: made from other images after the scan.
+        secondary: whether it was derived from other images after the scan (image type SECONDARY).
         encoding: how the pixels are stored; None where `problem` says why they cannot be used.
-        offset: where the bytes of uncompressed pixels begin in the file, or -1.
+        offset: byte offset of uncompressed pixels in the file, or -1.
         problem: why the image cannot be used, or "".
         notes: what a user should know.
     """
@@ -68,7 +68,7 @@ class CTFile(NamedTuple):
 
 
 def read_ct(path: Path, name: str, content: Content) -> CTFile:
-    """Reads the header of a DICOM file.
+    """Read the header of a DICOM file.
 
     Args:
         path: the file.
@@ -77,7 +77,7 @@ def read_ct(path: Path, name: str, content: Content) -> CTFile:
 
     Raises:
         SkipError: not an image of a CT slice.
-        PrepError: the header cannot be read. Any other fault is in `CTFile.problem`.
+        PrepError: the header cannot be read. Any other fault is reported in `CTFile.problem`.
     """
     with path.open("rb") as file:
         data, at = _header(file, content)
@@ -93,7 +93,7 @@ def read_ct(path: Path, name: str, content: Content) -> CTFile:
 
 
 def _header(file: BinaryIO, content: Content) -> tuple[Dataset, int]:
-    """The elements before the pixels that are asked for, and where they end; from the first bytes where these suffice.
+    """The needed elements before the pixel data, and where these end; only the first bytes are read if they suffice.
 
     Raises:
         PrepError: they cannot be read.
@@ -103,7 +103,7 @@ def _header(file: BinaryIO, content: Content) -> tuple[Dataset, int]:
         source.seek(0)
         try:
             data = dcmread(source, stop_before_pixels=True, force=content == "bare", specific_tags=TAGS)
-        except Exception as error:  # pydicom raises whatever the broken bytes lead to, and quotes them
+        except Exception as error:  # broken bytes can raise any exception, and pydicom's messages quote them
             if source is file or len(head) < HEAD:
                 raise PrepError(f"the DICOM header cannot be read ({type(error).__name__})") from None
             continue
@@ -113,30 +113,30 @@ def _header(file: BinaryIO, content: Content) -> tuple[Dataset, int]:
 
 
 def _check_image(data: Dataset, content: Content) -> None:
-    """Refuse what is no image of a CT slice, by SOP class, modality and image type."""
+    """Raise SkipError unless SOP class, modality and image type say that this is a CT slice."""
     sop, modality = sop_class(data), text(data, "Modality")
     if not sop and not modality:
-        raise PrepError("the DICOM header says neither SOP class nor modality" if content == "dicom" else "not a DICOM file")
+        raise PrepError("the DICOM header has neither SOP class nor modality" if content == "dicom" else "not a DICOM file")
     if is_directory(data):
-        raise SkipError("a DICOMDIR, no image")
+        raise SkipError("a DICOMDIR, not an image")
     if sop in {uid.EnhancedCTImageStorage, uid.LegacyConvertedEnhancedCTImageStorage}:
         raise SkipError("enhanced multi-frame CT: not read, convert it to one file for each slice")
     if sop not in {"", uid.CTImageStorage}:
-        raise SkipError(f"not a CT image: {_named(sop)}")
+        raise SkipError(f"not a CT image: {_class_name(sop)}")
     if modality not in {"", "CT"} or not (sop or modality):
         known = modality if modality in MODALITIES else "another"
         raise SkipError(f"not a CT image: modality {known}")
     if is_scout(data):
-        raise SkipError("localizer, no slice")
+        raise SkipError("a localizer (scout), not a slice")
 
 
-def _named(sop: str) -> str:
-    """The standard's name of a UID; a private one is not shown, it could identify somebody."""
+def _class_name(sop: str) -> str:
+    """The standard's name of a UID; a private UID is not shown, since it could identify the patient or the site."""
     return UID(sop).name if sop in uid.UID_dictionary else "a private or unknown SOP class"
 
 
 def _described(data: Dataset, name: str, content: Content) -> CTFile:
-    """The header but for the pixels."""
+    """All fields but those on the pixels."""
     spacing = numbers(data, "PixelSpacing", 2)
     spacing = spacing if spacing and min(spacing) > 0 else ()
     between = [abs(value) for key in ("SpacingBetweenSlices", "SliceThickness") for value in numbers(data, key, 1)]
@@ -164,5 +164,5 @@ def _described(data: Dataset, name: str, content: Content) -> CTFile:
 
 @lru_cache(maxsize=4096)
 def _shared(value: Any) -> Any:  # noqa: ANN401
-    """The same object for equal values: most headers of a series repeat each other."""
+    """Return one shared object for equal values, to save memory: most headers of a series repeat each other."""
     return value

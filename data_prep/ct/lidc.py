@@ -1,4 +1,4 @@
-"""CT archives (LIDC-IDRI, or any other folder of DICOM files) to one slice file of sinograms, simulated once."""
+"""Prepare a CT archive (LIDC-IDRI, or any folder of DICOM files) as one slice file of sinograms, simulated once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BLANK, COPIES = "blank slices left out", "copies of other slices left out"
 
 
 class Planned(NamedTuple):
-    """A series, the slices to take from it, and where they go."""
+    """A series, the slices to take from it, and their split."""
 
     series: CTSeries
     indices: tuple[int, ...]
@@ -35,7 +35,7 @@ class Planned(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """One slice to take: its series, its number there, its file and the SHA-256 of it, and its split."""
+    """One slice to take: its series, its index in the series, its file, the SHA-256 of the file, and its split."""
 
     series: CTSeries
     number: int
@@ -45,13 +45,13 @@ class Chosen(NamedTuple):
 
 
 def prepare(prep: PrepRun[LIDCOptions], source: Path, dry_run: bool = False, overwrite: bool = False) -> bool:
-    """Writes the slice file and its manifest, unless they are up to date.
+    """Write the slice file and its manifest, unless they are up to date.
 
     Returns:
-        whether every file was taken or left out for a reason, and none failed.
+        True if every file was taken or left out for a reason, and none failed.
 
     Raises:
-        PrepError: nothing to do, nothing to write, or an OUT that is not ours.
+        PrepError: no input, nothing to write, or OUT exists and is no slice file.
     """
     with quiet_pydicom():
         check_replaceable(prep.out, overwrite)
@@ -69,7 +69,7 @@ def prepare(prep: PrepRun[LIDCOptions], source: Path, dry_run: bool = False, ove
 
 
 def assign(series: Sequence[CTSeries], options: LIDCOptions, pseudonyms: Pseudonyms) -> tuple[list[Planned], list[Outcome]]:
-    """Chooses series and slices, and assigns splits by patient; names and folders play no part."""
+    """Choose series and slices, and assign splits by patient; file and folder names have no influence."""
     patients: dict[str, list[CTSeries]] = defaultdict(list)
     for one in series:
         patients[one.patient].append(one)
@@ -89,13 +89,13 @@ def assign(series: Sequence[CTSeries], options: LIDCOptions, pseudonyms: Pseudon
 
 
 def _rank(series: CTSeries, pseudonyms: Pseudonyms) -> tuple[bool, bool, int, str]:
-    """The best series of a patient first: what a scanner made, axial, with the most slices."""
+    """Sort key that puts the best series of a patient first: acquired (not derived), axial, most slices."""
     first = series.slices[0].file
     return series.secondary, not series.axial, -len(series.slices), pseudonyms.of("series", first.series, first.instance)
 
 
 def preview(planned: Sequence[Planned], options: LIDCOptions) -> Preview:
-    """What a dry run says."""
+    """What a dry run prints."""
     lines = [
         "; ".join([f"{series.name}: {len(indices)} of {len(series.slices)} slices to {split}", *series.notes])
         for series, indices, split in planned
@@ -104,7 +104,7 @@ def preview(planned: Sequence[Planned], options: LIDCOptions) -> Preview:
 
 
 def chosen_slices(prep: PrepRun[LIDCOptions], source: Path, planned: Sequence[Planned]) -> list[Task[Chosen]]:
-    """A task for each slice; reads all their files, for the digests."""
+    """One task per slice; reads all files to compute their digests."""
     pairs = [(one, number, one.series.slices[number].file.name) for one in planned for number in one.indices]
     paths = [source / name if source.is_dir() else source for _, _, name in pairs]
     digests = prep.mapped(digest_or_nothing, paths, "digests")
@@ -115,7 +115,7 @@ def chosen_slices(prep: PrepRun[LIDCOptions], source: Path, planned: Sequence[Pl
 
 
 def take_stock(archive: Archive, tasks: Sequence[Task[Chosen]], outcomes: Sequence[Outcome]) -> Inventory:
-    """The series, each with the SHA-256 of its one chosen file, or that of the digests of its files one after another."""
+    """Inventory of the series: SHA-256 of the chosen file, or of the concatenated digests if several are chosen."""
     digests: dict[str, list[str]] = defaultdict(list)
     for task in tasks:
         digests[task.source].append(task.work.digest)
@@ -125,7 +125,7 @@ def take_stock(archive: Archive, tasks: Sequence[Task[Chosen]], outcomes: Sequen
 
 
 def plan(prep: PrepRun[LIDCOptions], planned: Sequence[Planned], tasks: Sequence[Task[Chosen]]) -> Plan[Chosen]:
-    """Every slice is read on its own, and some of them at a time are measured by the one scanner."""
+    """Plan of the run: slices are read one by one, and measured in batches by one simulated scanner."""
     options, size = prep.options, (prep.options.size, prep.options.size)
     scanner = Scanner(options.size, options.views, options.sigma, options.seed, options.with_image, options.photons)
     return Plan(
@@ -141,10 +141,10 @@ def plan(prep: PrepRun[LIDCOptions], planned: Sequence[Planned], tasks: Sequence
 
 
 def make_slice(chosen: Chosen, options: LIDCOptions, pseudonyms: Pseudonyms) -> Made:
-    """Reads and prepares one slice; a blank one gives a note and nothing to measure.
+    """Read and prepare one slice; a blank slice gives a note and nothing to measure.
 
     Raises:
-        PrepError: it cannot be used.
+        PrepError: the slice cannot be used.
     """
     series, number = chosen.series, chosen.number
     hu = read_hounsfield(chosen.path, series.slices[number].file, options.intercept)
@@ -158,7 +158,7 @@ def make_slice(chosen: Chosen, options: LIDCOptions, pseudonyms: Pseudonyms) -> 
 
 
 def report(tally: Tally, planned: dict[str, Planned]) -> Iterable[Outcome]:
-    """What to say of a series, and beside it of each of its slices that failed."""
+    """Outcome of a series, followed by those of its slices that failed."""
     series, indices, _ = planned[tally.name]
     if tally.copies:
         tally.notes[COPIES] = tally.copies
@@ -170,6 +170,6 @@ def report(tally: Tally, planned: dict[str, Planned]) -> Iterable[Outcome]:
 
 
 def report_scanner(header: SliceHeader, _: Sequence[Outcome], options: LIDCOptions) -> Iterable[str]:
-    """What the slices were measured by."""
+    """Describe the simulated scanner in one line."""
     views, detectors = header.mask.shape[0], header.operator.get("n_detectors")
     yield f"{views} views of {detectors} detector bins, parallel beam of unit norm, {noise_and_truth(header, options.noise)}"

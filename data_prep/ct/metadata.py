@@ -1,4 +1,4 @@
-"""`metadata.csv` of an LIDC-IDRI download (columns of the old and of the new NBIA retriever): a cross-check, never needed."""
+"""Read `metadata.csv` of an LIDC-IDRI download (old and new NBIA Data Retriever), an optional cross-check of the files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COLUMNS = {
     "images": ("numberofimages", "imagecount", "images"),
     "modality": ("modality",),
 }
-LARGEST = 2**26  # bytes of a table that is read
+LARGEST = 2**26  # bytes; larger tables are ignored
 
 
 class Entry(NamedTuple):
@@ -26,10 +26,10 @@ class Entry(NamedTuple):
 
 
 def read_table(path: Path) -> dict[str, Entry]:
-    """Series by SeriesInstanceUID; nothing from a table without such a column.
+    """Read a table: SeriesInstanceUID -> entry; empty if it has no such column.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the table cannot be read.
     """
     if path.stat().st_size > LARGEST:
         return {}
@@ -45,7 +45,7 @@ def read_table(path: Path) -> dict[str, Entry]:
 
 
 def _column(names: Iterable[str], wanted: tuple[str, ...]) -> str:
-    """The column of one of these names, whatever its case, blanks and underscores."""
+    """The column with one of these names; case, blanks and underscores are ignored."""
     plain = {"".join(filter(str.isalnum, name)).lower(): name for name in names}
     return next((plain[one] for one in wanted if one in plain), "")
 

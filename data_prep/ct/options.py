@@ -1,4 +1,4 @@
-"""The knobs of `data_prep lidc`."""
+"""The options of `data_prep lidc`."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ Photons = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class LIDCOptions:
-    """Knobs that decide what the file holds: see `python -m data_prep lidc --help`.
+    """Options that decide what the file holds: see `python -m data_prep lidc --help`.
 
     Raises:
-        ValueError: both `sigma` and `photons`, photons out of range, or no such choice of slices.
+        ValueError: both `sigma` and `photons` are given, photons is out of range, or `slices` is not a valid choice.
     """
 
     slices: Annotated[
@@ -79,10 +79,10 @@ class LIDCOptions:
 
     @property
     def noise(self) -> str:
-        """What noise the sinograms have, in words."""
+        """The noise of the sinograms, in words."""
         return f"sigma {self.sigma:g}" if self.photons is None else f"{self.photons:g} photons on a ray through air"
 
     @property
     def shares(self) -> Shares:
-        """Patients for each split."""
+        """Number or share of patients for each split."""
         return Shares(self.train, self.test, self.val)

@@ -1,4 +1,4 @@
-"""Stored pixels to Hounsfield units: each file by its own rescale or look-up table, padding to air."""
+"""Convert stored pixels to Hounsfield units: each file by its own rescale or look-up table; padding becomes air."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from pydicom import Dataset
 
 AIR = -1000.0  # HU, also the lower end of the stored window
-EVIDENCE = 0.005  # share of pixels between -1100 and 0 from which values without rescale count as Hounsfield units
+EVIDENCE = 0.005  # smallest share of pixels between -1100 and 0 for values without rescale to count as Hounsfield units
 NO_AIR = -200.0  # HU; a slice without any lower value is unusual
-NO_TISSUE = 8000.0  # HU; above it lie metal and misread values
-BEYOND = "values above the bits stored: what stands there is left out"
+NO_TISSUE = 8000.0  # HU; higher values are metal or misread
+BEYOND = "values above the bits stored: the bits above them are ignored"
 JPEG2000 = (uid.JPEG2000, uid.JPEG2000Lossless)
 
 
@@ -32,7 +32,7 @@ class Hounsfield(NamedTuple):
     """One slice in Hounsfield units.
 
     Attributes:
-        values: (H, W) float32; AIR where the file has padding.
+        values: (H, W) float32; `AIR` where the file has padding.
         notes: what a user should know.
     """
 
@@ -41,12 +41,13 @@ class Hounsfield(NamedTuple):
 
 
 def read_hounsfield(path: Path, file: CTFile, intercept: float | None = None) -> Hounsfield:
-    """Reads the pixels of one CT image.
+    """Read the pixels of one CT image in Hounsfield units.
 
     Args:
-        path: where it is.
+        path: the file.
         file: its header.
-        intercept: what to add to stored values where a file has no rescale; None asks for proof that they are HU.
+        intercept: value to add to stored values if the file has no rescale intercept; None accepts only values that look
+            like HU.
 
     Raises:
         PrepError: the pixels cannot be decoded, or their meaning is unknown.
@@ -54,8 +55,8 @@ def read_hounsfield(path: Path, file: CTFile, intercept: float | None = None) ->
     if file.encoding is None:
         raise PrepError(file.problem)
     if file.offset >= 0 and not file.encoding.lut:
-        return hounsfield(_plain(path, file.offset, file.encoding), file.encoding, intercept)
-    data = _whole(path)
+        return hounsfield(_uncompressed(path, file.offset, file.encoding), file.encoding, intercept)
+    data = _data_set(path)
     stored, notes = _decoded(data, file.encoding)
     if file.encoding.lut:
         values, padded = _looked_up(data, stored), _padded(stored, file.encoding)
@@ -65,15 +66,15 @@ def read_hounsfield(path: Path, file: CTFile, intercept: float | None = None) ->
 
 
 def hounsfield(stored: NDArray[np.integer], encoding: Encoding, intercept: float | None = None) -> Hounsfield:
-    """HU = stored * slope + intercept in float32, so that nothing wraps; padding becomes air.
+    """HU = stored * slope + intercept in float32, so that no integer overflows; padding becomes air.
 
     Raises:
         PrepError: there is no rescale, and the meaning of the stored values is unknown.
     """
     used, cut = _used_bits(stored, encoding)
     padded = _padded(stored, encoding)
-    if used is not stored and (beside := _padded(used, encoding)) is not None:  # an overlay may lie over padding
-        padded = beside if padded is None else padded | beside
+    if used is not stored and (below := _padded(used, encoding)) is not None:  # an overlay may lie over padding
+        padded = below if padded is None else padded | below
     if padded is not None and padded.all():
         raise PrepError("every pixel is padding")
     slope, shift, notes = _rescale(used, padded, encoding, intercept)
@@ -89,30 +90,30 @@ def hounsfield(stored: NDArray[np.integer], encoding: Encoding, intercept: float
 
 
 def _doubts(values: NDArray[np.float32]) -> Iterator[str]:
-    """What is unlike CT. It need not be wrong: the slice may lie inside the body, or hold metal."""
-    some = values[::2, ::2]
-    if some.min() > NO_AIR:
+    """Notes on values that are unusual for CT. They may be right: the slice may lie inside the body, or show metal."""
+    sampled = values[::2, ::2]
+    if sampled.min() > NO_AIR:
         yield f"no value below {NO_AIR:g} HU"
-    if some.max() > NO_TISSUE and np.mean(some > NO_TISSUE) > 0.5:
+    if sampled.max() > NO_TISSUE and np.mean(sampled > NO_TISSUE) > 0.5:
         yield f"most values above {NO_TISSUE:g} HU"
 
 
 def _rescale(
     stored: NDArray[np.integer], padded: NDArray[np.bool_] | None, encoding: Encoding, intercept: float | None
 ) -> tuple[float, float, tuple[str, ...]]:
-    """Slope, intercept and notes on them; where the file lacks them, from the values that are no padding."""
+    """Slope, intercept and notes; if the file gives no intercept, values that are not padding must look like HU."""
     slope = 1.0 if np.isnan(encoding.slope) else encoding.slope
     if not np.isnan(encoding.intercept):
-        return slope, encoding.intercept, ("no rescale slope: 1 taken",) if np.isnan(encoding.slope) else ()
+        return slope, encoding.intercept, ("no rescale slope: 1 is used",) if np.isnan(encoding.slope) else ()
     if intercept is not None:
-        return slope, intercept, ("no rescale intercept: the one given is taken",)
+        return slope, intercept, ("no rescale intercept: the given one is used",)
     inside = stored if padded is None else stored[~padded]
     if np.mean((inside > -1100) & (inside < 0)) < EVIDENCE:
         raise PrepError(
-            f"no rescale intercept, and stored values of {inside.min()} to {inside.max()} need not be Hounsfield units: "
-            "give --intercept (often -1024; 0 when they are)"
+            f"no rescale intercept, and stored values of {inside.min()} to {inside.max()} may not be Hounsfield units: "
+            "give --intercept (often -1024; 0 if they are)"
         )
-    return slope, 0.0, ("no rescale intercept: stored values taken for Hounsfield units",)
+    return slope, 0.0, ("no rescale intercept: stored values are taken as Hounsfield units",)
 
 
 def _padded(stored: NDArray[np.integer], encoding: Encoding) -> NDArray[np.bool_] | None:
@@ -124,10 +125,10 @@ def _padded(stored: NDArray[np.integer], encoding: Encoding) -> NDArray[np.bool_
 
 
 def _used_bits(stored: NDArray[np.integer], encoding: Encoding) -> tuple[NDArray[np.integer], NDArray[np.bool_] | np.bool_]:
-    """Leaves out what is above the stored bits: an old overlay, the missing extension of a sign, or anything else.
+    """Clear the bits above BitsStored: an old overlay, a missing sign extension, or anything else.
 
     Returns:
-        the values, and which of them had something there that is neither of the first two.
+        the values, and where the cleared bits were neither of the first two.
     """
     unused = encoding.bits - encoding.bits_stored
     high = 2 ** (encoding.bits_stored - encoding.signed)
@@ -137,17 +138,17 @@ def _used_bits(stored: NDArray[np.integer], encoding: Encoding) -> tuple[NDArray
     return used, np.False_ if encoding.overlay else stored >= 2**encoding.bits_stored
 
 
-def _plain(path: Path, offset: int, encoding: Encoding) -> NDArray[np.integer]:
+def _uncompressed(path: Path, offset: int, encoding: Encoding) -> NDArray[np.integer]:
     """Stored values of uncompressed pixels, in the byte order of this machine."""
     kind = np.dtype(f"{'i' if encoding.signed else 'u'}{encoding.bits // 8}")
     order: Literal["<", ">"] = "<" if uid.UID(encoding.syntax).is_little_endian else ">"
     stored = np.fromfile(path, kind.newbyteorder(order), int(np.prod(encoding.size)), offset=offset)
     if stored.size < np.prod(encoding.size):
-        raise PrepError(f"{stored.nbytes} bytes of pixel data could be read")
+        raise PrepError(f"only {stored.nbytes} bytes of pixel data could be read")
     return stored.reshape(encoding.size).astype(kind, copy=False)
 
 
-def _whole(path: Path) -> Dataset:
+def _data_set(path: Path) -> Dataset:
     try:
         return dcmread(path, force=True)
     except Exception as error:
@@ -155,12 +156,12 @@ def _whole(path: Path) -> Dataset:
 
 
 def _decoded(data: Dataset, encoding: Encoding) -> tuple[NDArray[np.integer], tuple[str, ...]]:
-    """Stored values of any encoding, decoded by pydicom and its plugins."""
+    """Stored values in any encoding, decoded by pydicom and its plugins."""
     try:
         if "TransferSyntaxUID" not in data.file_meta:
             data.file_meta.TransferSyntaxUID = uid.UID(encoding.syntax)
         stored = data.pixel_array
-    except Exception as error:  # of the decoder, whatever the broken bytes lead to
+    except Exception as error:  # broken bytes can raise any exception in a decoder
         raise PrepError(f"the pixel data cannot be decoded ({type(error).__name__})") from None
     if stored.shape != encoding.size or stored.dtype.kind not in "iu":
         raise PrepError(f"the pixel data decodes to {stored.dtype} of {stored.shape}, the header says {encoding.size}")
@@ -169,10 +170,10 @@ def _decoded(data: Dataset, encoding: Encoding) -> tuple[NDArray[np.integer], tu
 
 
 def _as_encoded(data: Dataset, stored: NDArray[np.integer], encoding: Encoding) -> tuple[NDArray[np.integer], tuple[str, ...]]:
-    """Signed values where a JPEG 2000 stream is signed and the header says unsigned; decoders disagree about these.
+    """Read values as signed if the JPEG 2000 stream is signed but the header says unsigned (decoders disagree on this case).
 
     Raises:
-        PrepError: the values make no sense either way.
+        PrepError: the values are implausible as signed ones.
     """
     if encoding.syntax not in JPEG2000 or encoding.signed:
         return stored, ()

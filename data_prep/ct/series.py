@@ -1,4 +1,4 @@
-"""One CT series: which of its files are one stack of slices, in which order, and what is missing from it."""
+"""Turn the files of one CT series into an ordered stack of slices, and report what is missing from it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from es_medical.data.geometry import NAN, Geometry, normal_of
 from es_medical.data.stack import PARALLEL, gaps, usual_step
 
 SAME_PLACE = 1e-2  # mm
-AXIAL = 0.8  # cosine to the body's axis; a gantry is tilted by 30 degrees at most
+AXIAL = 0.8  # smallest cosine between normal and body axis; a gantry is tilted by 30 degrees at most
 
 Chosen = str  # middle, all, or every:N
 
 
 class Slice(NamedTuple):
-    """A file and its place along the slice normal in mm; NaN where unknown."""
+    """A file and its position along the slice normal in mm; NaN where unknown."""
 
     file: CTFile
     along: float
@@ -33,12 +33,12 @@ class CTSeries:
     """A stack of slices in the order of their positions along the slice normal.
 
     Attributes:
-        name: of its first file or folder below the source folder; shown, never stored.
+        name: its folder or first file, below the source folder; shown, never stored.
         patient: what identifies the patient in this archive; only its salted hash is stored.
         slices: at most one at each position.
-        dropped: files of the series that are no slice of the stack, or that cannot be used.
-        spacing: distance of neighbouring slices in mm, NaN where unknown.
-        secondary: whether it was made from other images.
+        dropped: files of the series that are not part of the stack, or that cannot be used.
+        spacing: distance between neighbouring slices in mm, NaN where unknown.
+        secondary: whether it was derived from other images.
         axial: whether the slices are axial.
         notes: what a user should know.
     """
@@ -55,8 +55,8 @@ class CTSeries:
     def chosen(self, which: Chosen) -> tuple[int, ...]:
         """Indices of the slices to take: the middle one by position, all, or every n-th about the middle.
 
-        The middle slice is the one nearest to the middle between the first and the last position, so that
-        missing slices do not move it.
+        The middle slice is the one nearest to the midpoint of the first and the last position, so that missing slices do not
+        change it.
         """
         n = len(self.slices)
         if which == "all":
@@ -90,7 +90,7 @@ def step_of(which: Chosen) -> int:
     """The N of ``every:N``.
 
     Raises:
-        PrepError: neither middle, all nor every:N.
+        PrepError: `which` is not ``every:N`` with N of at least 1.
 
     >>> step_of("every:5")
     5
@@ -102,9 +102,9 @@ def step_of(which: Chosen) -> int:
 
 
 def by_series(files: Iterable[CTFile]) -> list[list[CTFile]]:
-    """Groups files by SeriesInstanceUID, wherever they lie; files without one by their folder.
+    """Group files by SeriesInstanceUID, in whatever folder they are; files without one by their folder.
 
-    A UID that files of several patients share (after a careless de-identification) gives one series for each.
+    A UID shared by several patients (after faulty de-identification) gives one series per patient.
     """
     groups: dict[tuple[str, str], list[CTFile]] = defaultdict(list)
     for file in files:
@@ -114,18 +114,18 @@ def by_series(files: Iterable[CTFile]) -> list[list[CTFile]]:
 
 
 def _by_patient(group: list[CTFile]) -> list[list[CTFile]]:
-    """The group itself, or one for each patient (and for the files that name none) where it has several."""
+    """The group itself, or if it has several patients one group per patient (and one for files without a patient)."""
     parts: dict[str, list[CTFile]] = defaultdict(list)
     for file in group:
         parts[file.patient].append(file)
     if len(parts.keys() - {""}) < 2:
         return [group]
-    note = "one SeriesInstanceUID for several patients: taken apart by PatientID"
+    note = "one SeriesInstanceUID for several patients: separated by PatientID"
     return [[file._replace(notes=(*file.notes, note)) for file in part] for part in parts.values()]
 
 
 def name_series(group: Sequence[CTFile], folders: Counter[str]) -> str:
-    """The folder where it holds one series only and all of it, else the first file of the series.
+    """Name a series: its folder if that holds this series completely and no other, else its first file.
 
     Args:
         group: files of the series.
@@ -138,7 +138,7 @@ def name_series(group: Sequence[CTFile], folders: Counter[str]) -> str:
 
 
 def make_series(group: Sequence[CTFile], name: str) -> CTSeries:
-    """Sorts the files of one series, and drops those that are no slice of its stack, or broken."""
+    """Sort the files of one series into a stack; drop broken files and those that do not belong to it."""
     notes, dropped = Counter(note for file in group for note in file.notes), list[Outcome]()
     good = [file for file in group if not file.problem]
     dropped += [Outcome(file.name, "failed", file.problem) for file in group if file.problem]
@@ -147,7 +147,7 @@ def make_series(group: Sequence[CTFile], name: str) -> CTSeries:
         (_primary, "secondary image inside a series of slices"),
         (_placed, "no position, unlike the other slices of its series"),
         (_one_direction, "not parallel to the slices of its series"),
-        (_one_size, "another size than the slices of its series"),
+        (_one_size, "image size differs from the other slices of its series"),
     ):
         kept = keep(good)
         if len(kept) < len(good):
@@ -164,12 +164,12 @@ def make_series(group: Sequence[CTFile], name: str) -> CTSeries:
     secondary = bool(good) and all(file.secondary for file in good)
     lines = [f"{note} ({count})" for note, count in sorted(notes.items())]
     lines += [*remarks, *gaps(along)]
-    lines += ["not axial"] * (not axial) + ["secondary images: made from others after the scan"] * secondary
+    lines += ["not axial"] * (not axial) + ["secondary images: derived from others after the scan"] * secondary
     return CTSeries(name, _patient(group), tuple(slices), tuple(dropped), spacing, secondary, axial, tuple(lines))
 
 
 def _patient(group: Sequence[CTFile]) -> str:
-    """The patient's number, else the study, else the series."""
+    """The PatientID, else the study, else the series."""
     first = min(group, key=lambda file: file.name)
     known = sorted({file.patient for file in group if file.patient})
     if known:
@@ -178,7 +178,7 @@ def _patient(group: Sequence[CTFile]) -> str:
 
 
 def _without_copies(files: Sequence[CTFile]) -> tuple[list[CTFile], int]:
-    """One file for each SOP instance, and the number of others; the same whatever the files are called."""
+    """One file per SOP instance, and the number of copies."""
     unique: dict[str, CTFile] = {}
     for file in sorted(files, key=lambda file: file.name):
         unique.setdefault(file.instance or f"/{file.name}", file)
@@ -217,10 +217,10 @@ def _ordered(files: Sequence[CTFile]) -> tuple[list[Slice], list[str]]:
         oriented = [file for file in files if file.orientation]
         normal = normal_of(oriented[0].orientation) if oriented else np.array([0.0, 0.0, 1.0])
         slices = [Slice(file, round(float(normal @ file.position), 4)) for file in files]
-        remarks = [] if len(oriented) == len(files) else ["orientation unknown: taken for axial"]
+        remarks = [] if len(oriented) == len(files) else ["orientation unknown: assumed axial"]
     else:
         slices = [Slice(file, NAN) for file in files]
-        remarks = ["positions unknown: in the order of instance numbers"] if len(files) > 1 else []
+        remarks = ["positions unknown: ordered by instance number"] if len(files) > 1 else []
 
     def key(one: Slice) -> tuple[float, float, str]:
         numbers = (value if not math.isnan(value) else math.inf for value in (one.along, one.file.number))
@@ -230,7 +230,7 @@ def _ordered(files: Sequence[CTFile]) -> tuple[list[Slice], list[str]]:
 
 
 def _one_each(slices: Sequence[Slice]) -> tuple[list[Slice], int]:
-    """One slice at each position, and the number of others."""
+    """One slice per position, and the number of others."""
     kept: list[Slice] = []
     for one in slices:
         if not kept or not one.along - kept[-1].along < SAME_PLACE:  # never true for unknown positions
@@ -239,7 +239,7 @@ def _one_each(slices: Sequence[Slice]) -> tuple[list[Slice], int]:
 
 
 def _spacing(along: np.ndarray, files: Sequence[CTFile]) -> float:
-    """The usual distance of neighbouring slices; as stated in the files for one slice, or without positions."""
+    """The usual distance between neighbouring slices; for one slice, or without positions, that stated in the header."""
     if len(along) > 1 and not np.isnan(along).any():
         return round(usual_step(along), 4)
     return files[0].thickness if files else NAN

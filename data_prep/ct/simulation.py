@@ -1,4 +1,4 @@
-"""From slices in [0, 1] to stored records: the sinogram of each, simulated once, a few slices in one product."""
+"""Turn slices in [0, 1] into stored records: simulate the sinogram of each once, several slices per matrix product."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from es_medical.physics.ct import CT
     from es_medical.physics.transmission import Transmission
 
-BATCH = 16  # slices in one sparse product, which takes them at four times the speed of single ones
+BATCH = 16  # slices per sparse matrix product: four times as fast as one by one
 
 
 class Labelled(NamedTuple):
-    """A slice with what identifies it: salted hashes and its place in its series."""
+    """A slice with its salted hashes, its split and its index in the series."""
 
     prepared: Prepared
     id: str
@@ -35,7 +35,7 @@ class Labelled(NamedTuple):
 
 @dataclass(frozen=True)
 class Scanner:
-    """The one scanner that all slices of a file go through: parallel beam, of unit norm.
+    """The simulated scanner that all slices of a file share: parallel beam, of unit norm.
 
     Attributes:
         size: rows and columns of the image.
@@ -43,7 +43,7 @@ class Scanner:
         sigma: standard deviation of the noise on each sample of the sinogram, for images in [0, 1].
         seed: seed of the noise.
         with_image: False stores no ground truth.
-        photons: on a ray through air: sinograms are then the logarithm of counts, in place of noise of level sigma.
+        photons: photons on a ray through air: sinograms are then logarithms of Poisson counts, and sigma is not used.
     """
 
     size: int
@@ -68,7 +68,7 @@ class Scanner:
 
     @cached_property
     def transmission(self) -> Transmission | None:
-        """How photons are counted; None where they are not."""
+        """The model of photon counts; None if `photons` is None."""
         from es_medical.physics.transmission import Transmission
 
         return None if self.photons is None else Transmission.of_field(self.photons, float(self.physics.norm), self.size)
@@ -84,7 +84,7 @@ class Scanner:
         )
 
     def records(self, slices: Sequence[Labelled]) -> Iterator[SliceRecord]:
-        """Simulates y = A x + noise for some slices at once, the noise of each drawn from (seed, id) alone."""
+        """Simulate y = A x + noise for several slices at once; the noise of each depends on (seed, id) alone."""
         images = torch.stack([one.prepared.image for one in slices])  # (B, 1, H, W)
         generators = [item_generator(self.seed, one.id, "acquisition") for one in slices]
         sinograms, levels = self._scan(images, generators)
@@ -109,17 +109,17 @@ class Scanner:
             )
 
     def _counted(self) -> dict[str, object]:
-        """What the file states on photons, besides the geometry."""
+        """What the file stores about photons, in addition to the geometry."""
         from es_medical.physics.transmission import COUNTED
 
         return {} if self.transmission is None else {COUNTED: self.transmission.to_dict()}
 
     def _scan(self, images: Tensor, generators: list[torch.Generator]) -> tuple[Tensor, list[float]]:
-        """Sinograms (B, 1, V, D) of images (B, 1, H, W), and the noise level of each where it has its own, else NaN."""
+        """Sinograms (B, 1, V, D) of images (B, 1, H, W), and the noise level of each (NaN if it is that of the file)."""
         from es_medical.physics import measure
 
         if self.transmission is None:
             return measure(self.physics, images, self.sigma, generators), [math.nan] * len(images)
-        clean = self.physics.A(images.double())  # a last digit that depends on the batch could move a photon
+        clean = self.physics.A(images.double())  # in single precision, rounding depends on the batch and could change a count
         counts = self.transmission.sample(clean, generators)
         return self.transmission.post_log(counts), self.transmission.noise_level(counts).tolist()

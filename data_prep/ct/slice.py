@@ -1,7 +1,7 @@
-"""Hounsfield units to a stored slice: a square field of view, clipped, averaged over areas to the size asked for, in [0, 1].
+"""Turn Hounsfield units into a stored slice: square field of view, clipped, averaged over areas to the new size, in [0, 1].
 
-Rule for slices that are not square in mm: the shorter side is padded with air about the centre, so that nothing is distorted
-and nothing is cut. The pixel spacing afterwards is old spacing * old size / new size.
+Slices that are not square in mm are padded with air along the shorter side, about the centre, so that nothing is distorted or
+cropped. The pixel spacing afterwards is old spacing * old size / new size.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LOWEST, HIGHEST = AIR, 1000.0  # HU, the window that becomes [0, 1]
 SCALE, OFFSET = HIGHEST - LOWEST, LOWEST  # HU = stored * SCALE + OFFSET
 
-LONGEST = 20.0  # times the shorter side of a pixel; reformatted slices of 5 mm at 0.5 mm have 10
+LONGEST = 20.0  # largest ratio of the sides of a pixel; reformatted slices of 5 mm at 0.5 mm have 10
 
 Size = tuple[int, int]
 
@@ -43,7 +43,7 @@ class Prepared(NamedTuple):
 
 
 def prepare(hu: NDArray[np.float32], place: Geometry, size: int) -> Prepared:
-    """Brings one slice to the stored grid and range.
+    """Resample one slice to the stored grid and scale it to [0, 1].
 
     Args:
         hu: (H, W) Hounsfield units.
@@ -51,7 +51,7 @@ def prepare(hu: NDArray[np.float32], place: Geometry, size: int) -> Prepared:
         size: rows and columns afterwards.
 
     Raises:
-        PrepError: pixels so long that their sizes must be wrong.
+        PrepError: the pixels are so elongated that their spacing must be wrong.
     """
     old = (hu.shape[0], hu.shape[1])
     field = checked_field(old, place.spacing)
@@ -65,7 +65,7 @@ def prepare(hu: NDArray[np.float32], place: Geometry, size: int) -> Prepared:
 
 
 def clip(hu: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Clips Hounsfield units (H, W) to the stored window."""
+    """Clip Hounsfield units (H, W) to the stored window."""
     return np.asarray(_clamp().clamp(torch.from_numpy(hu)))
 
 
@@ -80,7 +80,7 @@ def checked_field(size: Size, spacing: tuple[float, float]) -> Size:
     """The square field of view of a slice, see `square_field`.
 
     Raises:
-        PrepError: pixels so long that their sizes must be wrong; the field could be of any size.
+        PrepError: the pixels are so elongated that their spacing must be wrong; the field of view could become huge.
     """
     rows, columns = (1.0, 1.0) if np.isnan(spacing).any() else spacing
     if max(rows, columns) > LONGEST * min(rows, columns):
@@ -89,7 +89,7 @@ def checked_field(size: Size, spacing: tuple[float, float]) -> Size:
 
 
 def area_resize(x: Tensor, size: Size) -> Tensor:
-    """Mean of x (H, W) over the area of each new pixel, with fractions of old pixels: the mean over the image is kept.
+    """Average x (H, W) over the area of each new pixel, with fractions of old pixels: the mean of the image is preserved.
 
     >>> area_resize(torch.tensor([[0.0, 3.0, 6.0]]), (1, 2))
     tensor([[1., 5.]])
@@ -103,7 +103,7 @@ def area_resize(x: Tensor, size: Size) -> Tensor:
 
 @lru_cache(maxsize=16)
 def _overlaps(old: int, new: int) -> Tensor:
-    """(new, old) share of each new pixel that each old pixel covers, on an axis of one field of view."""
+    """(new, old) share of each new pixel that each old pixel covers, on an axis of the same field of view."""
     edges_old, edges_new = np.arange(old + 1) / old, np.arange(new + 1) / new
     upper = np.minimum(edges_old[1:], edges_new[1:, None])
     lower = np.maximum(edges_old[:-1], edges_new[:-1, None])

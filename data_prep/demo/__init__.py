@@ -1,4 +1,4 @@
-"""Small data for demos of minutes, from images that installed packages ship.
+"""Make small data sets for demos of a few minutes from images in installed packages.
 
 Start reading at `brain.py`.
 """

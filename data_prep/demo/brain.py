@@ -1,4 +1,4 @@
-"""Demo data without a download: the ICBM152 T1 template of the nilearn wheel, cut into axial slices.
+"""Demo data without a download: axial slices of the ICBM152 T1 template in the nilearn wheel.
 
 Neighbouring slices look alike, so training, validation and test slices are contiguous blocks with a gap between them.
 """
@@ -31,7 +31,7 @@ LEAST_TISSUE = 0.01  # share of the pixels of a slice above a tenth of the volum
 
 
 def template_path() -> Path:
-    """The T1 template that nilearn ships; see `shipped`."""
+    """Path of the T1 template that nilearn ships; see `shipped`."""
     return shipped("nilearn", f"datasets/data/{TEMPLATE}", "brain template")
 
 
@@ -39,7 +39,7 @@ def axial_slices(path: Path, size: int) -> tuple[NDArray, list[Geometry]]:
     """Axial slices with tissue, anterior up and the patient's left on the left, and their planes.
 
     Returns:
-        (n, size, size) float32, the plane of each.
+        slices (n, size, size) float32, and the plane of each.
     """
     image = nibabel.Nifti1Image.from_filename(path)
     volume = np.asarray(image.dataobj, np.float32)  # (x to the right, y to the front, z upwards)
@@ -69,8 +69,7 @@ def _plane(affine: NDArray, n_y: int, z: int) -> Geometry:
 def blocks(n: int, val: int, test: int, gap: int) -> list[tuple[str, range]]:
     """Contiguous blocks train | test | train | val | train | test | train with `gap` slices left out between them.
 
-    The test slices are in two blocks (one when there is only one), so that they show more than one region, and the
-    training blocks between have the same length.
+    Two test blocks (one for a single test slice) show more than one region. The training blocks have about the same length.
 
     Raises:
         PrepError: nothing would be left to train on.
@@ -96,7 +95,7 @@ def blocks(n: int, val: int, test: int, gap: int) -> list[tuple[str, range]]:
 
 
 class Block(NamedTuple):
-    """Some neighbouring slices: their indices, their split, and the hash that they have in place of a patient's."""
+    """A block of neighbouring slices: their indices, their split, and the hash that stands in for a patient's."""
 
     indices: range
     split: str
@@ -104,10 +103,10 @@ class Block(NamedTuple):
 
 
 def prepare(prep: PrepRun[BrainOptions], overwrite: bool = False) -> bool:
-    """Writes the demo data set, unless it is there already.
+    """Write the demo data set, unless it is up to date.
 
     Raises:
-        PrepError: no template, an OUT that is not ours, or options that fit no data set.
+        PrepError: no template, OUT exists and is no slice file, or options that leave no training slices.
     """
     check_replaceable(prep.out, overwrite)
     path = template_path()
@@ -117,7 +116,7 @@ def prepare(prep: PrepRun[BrainOptions], overwrite: bool = False) -> bool:
 
 
 def plan(prep: PrepRun[BrainOptions], path: Path) -> Plan[Block]:
-    """The blocks of slices of the template, each made by `Acquisition.record`."""
+    """Plan one task per block of slices of the template; each slice is made by `Acquisition.record`."""
     options, pseudonyms = prep.options, prep.pseudonyms
     size = (options.size, options.size)
     acquisition = Acquisition(
@@ -141,5 +140,5 @@ def _outcome(tally: Tally) -> list[Outcome]:
 
 
 def describe(header: SliceHeader) -> str:
-    """What the slices of a file were measured by."""
+    """Describe the sampling mask in one line."""
     return f"{int(header.mask.sum())} of {header.mask.shape[-1]} k-space lines (nominal x{header.acceleration:g})"

@@ -1,4 +1,4 @@
-"""Demo CT without a download: lung CT of an installed pycerr, or a chest phantom, both read as DICOM archives are."""
+"""Demo CT without a download: lung CT from an installed pycerr, or a chest phantom; both are read like a DICOM archive."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PATIENTS, SLICES = 10, 20  # of the phantom
 
 
 def pycerr_folder() -> Path | None:
-    """The CT slices inside an installed pycerr, found without importing it; None without one."""
+    """The folder of CT slices in an installed pycerr, found without importing it; None if there is none."""
     folders = [folder.joinpath(*FOLDER) for folder in package_folders("cerr")]
     return next((folder for folder in folders if folder.is_dir()), None)
 
@@ -41,7 +41,7 @@ def archive(options: ChestOptions, console: Console) -> Iterator[tuple[Path, boo
     """The folder to read, and whether it holds real CT; a phantom is written to a temporary folder.
 
     Raises:
-        PrepError: pycerr was asked for and is not there.
+        PrepError: pycerr was requested but is not installed.
     """
     folder = None if options.source == "phantom" else pycerr_folder()
     if folder is not None:
@@ -50,15 +50,15 @@ def archive(options: ChestOptions, console: Console) -> Iterator[tuple[Path, boo
         return
     if options.source == "pycerr":
         raise PrepError(f"no pycerr with CT slices is installed: {INSTALL} (images CC BY-NC)")
-    why = f"; for real CT (4 patients, CC BY-NC): {INSTALL}" if options.source == "auto" else ""
-    console.print(f"parametric chest phantom, {PATIENTS} patients{why}", soft_wrap=True, markup=False)
+    hint = f"; for real CT (4 patients, CC BY-NC): {INSTALL}" if options.source == "auto" else ""
+    console.print(f"parametric chest phantom, {PATIENTS} patients{hint}", soft_wrap=True, markup=False)
     with TemporaryDirectory() as temporary:
         write_archive(Path(temporary), PATIENTS, SLICES, 2 * options.size, options.seed)
         yield Path(temporary), False
 
 
 def prepare(prep: PrepRun[ChestOptions], overwrite: bool = False) -> bool:
-    """Writes the demo data set, unless it is there already; see `data_prep.ct.lidc.prepare`."""
+    """Write the demo data set, unless it is up to date; see `data_prep.ct.lidc.prepare`."""
     with archive(prep.options, prep.console) as (folder, real):
         command, options = f"{prep.command} ({'pycerr' if real else 'phantom'})", lidc_options(prep.options, real)
         read = PrepRun(command, options, prep.out, prep.salt, prep.workers, prep.pool, prep.console)
@@ -66,7 +66,7 @@ def prepare(prep: PrepRun[ChestOptions], overwrite: bool = False) -> bool:
 
 
 def lidc_options(options: ChestOptions, real: bool) -> LIDCOptions:
-    """Those of `lidc`: every slice, one patient for validation and one (phantom: two) for test."""
+    """Options of `lidc`: every slice, one patient for validation and one (phantom: two) for test."""
     train, test = (3, 1) if real else (PATIENTS - 2, 2)
     kept = {name: getattr(options, name) for name in ("size", "views", "sigma", "photons", "seed", "with_image")}
     return LIDCOptions(slices="all", series="all", train=train, test=test, val=1, **kept)
@@ -79,10 +79,10 @@ INTERCEPT = -1024
 
 
 class Chest:
-    """One patient.
+    """Parametric chest of one patient.
 
     Args:
-        rng: draws the shape.
+        rng: draws the anatomy.
         pixels: rows and columns of a slice.
     """
 
@@ -91,7 +91,7 @@ class Chest:
         self.pixels = pixels
         self.spacing = FIELD / pixels
         axis = (np.arange(pixels) - (pixels - 1) / 2) * self.spacing
-        self.y, self.x = np.meshgrid(axis, axis, indexing="ij")  # mm to the back, mm to the patient's left
+        self.y, self.x = np.meshgrid(axis, axis, indexing="ij")  # mm towards posterior, mm towards the patient's left
         self.body = rng.uniform((140, 95), (175, 125))  # half axes in mm
         self.fat = rng.uniform(6, 20)
         self.lung = rng.uniform((0.38, 0.66), (0.44, 0.76))  # of the body's half axes
@@ -102,7 +102,7 @@ class Chest:
         self.vessels = rng.uniform((-1, -1, -0.9, 1.0), (1, 1, 0.9, 5.0), (n, 4))  # x, y in the lung, slant, radius in mm
 
     def ellipse(self, x: float, y: float, a: float, b: float, angle: float = 0.0) -> NDArray[np.bool_]:
-        """Pixels inside an ellipse about (x, y) with half axes a and b in mm, turned by `angle` radians."""
+        """Pixels inside an ellipse about (x, y) with half axes a and b in mm, rotated by `angle` radians."""
         c, s = np.cos(angle), np.sin(angle)
         u, v = self.x - x, self.y - y
         inside = ((c * u + s * v) / a) ** 2 + ((c * v - s * u) / b) ** 2 < 1
@@ -160,10 +160,10 @@ class Chest:
 
 
 def write_archive(folder: Path, patients: int, slices: int, pixels: int, seed: int) -> None:
-    """Writes one CT series for each patient, the same bytes for the same arguments.
+    """Write one CT series per patient; the same arguments give the same bytes.
 
     Args:
-        folder: where; one folder below it for each patient.
+        folder: where to write, in one folder per patient.
         patients: number of patients.
         slices: number of slices of each.
         pixels: rows and columns.

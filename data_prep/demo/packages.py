@@ -1,4 +1,4 @@
-"""Images that installed packages ship, found without importing the package."""
+"""Find images that installed packages ship, without importing the packages."""
 
 from importlib import util
 from pathlib import Path
@@ -9,7 +9,7 @@ EXTRA = "'es_medical[demo]'"
 
 
 def package_folders(package: str) -> list[Path]:
-    """The folders of an installed package; none where it is not installed."""
+    """The folders of an installed package; empty if it is not installed."""
     found = util.find_spec(package)
     return [Path(root) for root in found.submodule_search_locations or ()] if found else []
 
@@ -20,8 +20,8 @@ def shipped(package: str, place: str, what: str, distribution: str = "") -> Path
     Args:
         package: name by which it is imported.
         place: path below its folder.
-        what: what the file holds, for the error.
-        distribution: name by which it is installed, where it is another one.
+        what: what the file holds, for the error message.
+        distribution: name by which it is installed, if different.
 
     Raises:
         PrepError: the package is not installed, or no longer holds the file; the message says how to install it.

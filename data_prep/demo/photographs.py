@@ -1,7 +1,7 @@
-"""Demo photographs without a download: those in the wheels of scikit-image and scikit-learn, cut into small crops.
+"""Demo photographs without a download: small crops of those in the wheels of scikit-image and scikit-learn.
 
-Crops of a photograph look alike, so training, validation and test crops come from different ones. Of what the wheels hold,
-these are the photographs of everyday scenes; micrographs, the retina, the night sky and textures are left out.
+Crops of a photograph look alike, so training, validation and test crops come from different photographs. Only everyday scenes
+are used; the micrographs, retina, night sky and textures in the wheels are left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from data_prep.run.plan import Inventory, Task
 from data_prep.run.runner import PrepRun, measured_by, run
 from es_medical.data import file_digest
 
-SCALES = {"train": (2, 3, 4), "val": (3,), "test": (3,)}  # shorter sides of the resized photograph, in crops
+SCALES = {"train": (2, 3, 4), "val": (3,), "test": (3,)}  # shorter side of the resized photograph, in units of a crop
 
 
 class Shipped(NamedTuple):
@@ -47,10 +47,10 @@ DISTRIBUTIONS = {"skimage": "scikit-image", "sklearn": "scikit-learn"}
 
 
 def prepare(prep: PrepRun[PhotographOptions], overwrite: bool = False) -> bool:
-    """Writes the demo data set, unless it is there already.
+    """Write the demo data set, unless it is up to date.
 
     Raises:
-        PrepError: a package without its photographs, or an OUT that is not ours.
+        PrepError: a package or its photographs are missing, or OUT exists and is no slice file.
     """
     check_replaceable(prep.out, overwrite)
     knobs = prep.options
@@ -66,14 +66,14 @@ def prepare(prep: PrepRun[PhotographOptions], overwrite: bool = False) -> bool:
 
 
 def tiles(picture: Picture, photo: Photo, size: int) -> tuple[list[Tensor], list[str]]:
-    """Crops (3, size, size) without overlap, of the photograph resized to each scale of its split; nothing to say of them."""
+    """Crops (3, size, size) without overlap, of the photograph resized to each scale of its split; and no notes."""
     old = picture.pixels.height, picture.pixels.width
     targets = [target_size(old, scale * size, "short") for scale in SCALES[photo.split]]  # none is enlarged
     return [tile for target in targets for tile in _tiles(picture.resized(target), size)], []
 
 
 def _tiles(image: Tensor, size: int) -> Iterator[Tensor]:
-    """Cuts (3, H, W) into as many crops as fit, centred."""
+    """Cut an image (3, H, W) into as many crops as fit, centred."""
     _, height, width = image.shape
     top, left = height % size // 2, width % size // 2
     for i in range(top, height - size + 1, size):

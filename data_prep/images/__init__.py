@@ -1,4 +1,4 @@
-"""Photographs (inpainting) and digits (compressed sensing).
+"""Prepare photographs (inpainting) and digits (compressed sensing).
 
 Start reading at `div2k.py` and `mnist.py`, the commands.
 """

@@ -1,4 +1,4 @@
-"""DIV2K, or any other folder of images, to one slice file of images with missing values, simulated once.
+"""Prepare DIV2K, or any other folder of images, as one slice file of images with missing values, simulated once.
 
 DIV2K_train_HR goes to training and validation, DIV2K_valid_HR to test. Any other folder is split by a hash of the content of
 each file.
@@ -27,15 +27,15 @@ from es_medical.randomness import item_generator
 
 Size = tuple[int, int]
 
-ORDER = ("test", "val", "train")  # of the file: of two images with the same pixels the one for test is kept
+ORDER = ("test", "val", "train")  # order in the file: of two images with the same pixels the test image is kept
 
 
 class Examined(NamedTuple):
     """A file before it is decoded.
 
     Attributes:
-        source: where it is, and its name.
-        role: split that its folder asks for, or "".
+        source: its path and name.
+        role: split that its folder implies, or "".
         digest: SHA-256 of its bytes.
         problem: why it cannot be used, or "".
     """
@@ -47,13 +47,13 @@ class Examined(NamedTuple):
 
 
 def prepare(prep: PrepRun[DIV2KOptions], source: Path, dry_run: bool = False, overwrite: bool = False) -> bool:
-    """Writes the slice file and its manifest, unless they are up to date.
+    """Write the slice file and its manifest, unless they are up to date.
 
     Returns:
-        whether every image was taken or left out for a reason, and none failed.
+        True if every image was taken or left out for a reason, and none failed.
 
     Raises:
-        PrepError: no image, half of DIV2K, nothing to write, or an OUT that is not ours.
+        PrepError: no image, only one of DIV2K's two folders, nothing to write, or OUT exists and is no slice file.
     """
     with quiet_pillow():
         check_replaceable(prep.out, overwrite)
@@ -64,15 +64,15 @@ def prepare(prep: PrepRun[DIV2KOptions], source: Path, dry_run: bool = False, ov
 
 
 def camera_of(options: DIV2KOptions) -> Camera:
-    """What all crops go through."""
+    """The simulated camera that all crops share."""
     return Camera(options.crop, options.mask, options.keep, options.sigma, options.seed, options.mask_seed, options.with_image)
 
 
 def plan(prep: PrepRun[DIV2KOptions], source: Path) -> tuple[Inventory, list[Task[Photo]]]:
-    """Finds the images, looks at the head of each, drops copies and assigns splits.
+    """Find the images, read the header of each, drop copies and assign splits.
 
     Raises:
-        PrepError: no image, or half of DIV2K.
+        PrepError: no image, or only one of DIV2K's two folders.
     """
     found, stray = find_images(source, prep.out)
     roles, outside = divided(source, found)
@@ -102,14 +102,14 @@ def _examine(source: Source, roles: Mapping[str, str], crop: int) -> Examined:
 
 
 def assign(roles: Mapping[str, str], options: DIV2KOptions) -> dict[str, str | None]:
-    """Splits images: by their folders where these say it, else all of them by a hash.
+    """Assign images to splits: by DIV2K's own folders if there are any, else by a hash.
 
     Args:
-        roles: digest -> ``train``, ``test`` or "" (for all of them).
-        options: the shares. Of DIV2K's folders they are upper limits.
+        roles: digest -> ``train`` or ``test``, or "" for every image.
+        options: the shares; with DIV2K's own folders they are upper limits.
 
     Returns:
-        digest -> ``train``, ``val``, ``test``, or None when the counts asked for are reached.
+        digest -> ``train``, ``val``, ``test``, or None once the requested counts are reached.
 
     Raises:
         PrepError: no image is left for training.
@@ -125,7 +125,7 @@ def assign(roles: Mapping[str, str], options: DIV2KOptions) -> dict[str, str | N
 
 
 def _tasks(kept: Sequence[Examined], splits: Mapping[str, str | None], pseudonyms: Pseudonyms) -> list[Task[Photo]]:
-    """In an order that names play no part in."""
+    """One task per image, in an order that does not depend on file names."""
     ordered = sorted(kept, key=lambda one: pseudonyms.of("subject", one.digest))
     return [
         Task(one.source.name, Photo(one.source.path, one.digest, split))
@@ -136,7 +136,7 @@ def _tasks(kept: Sequence[Examined], splits: Mapping[str, str | None], pseudonym
 
 
 def check_side(size: Size, crop: int) -> None:
-    """Refuses an image (H, W) that would have to be enlarged.
+    """Check that an image of `size` (H, W) need not be enlarged.
 
     Raises:
         PrepError: its shorter side is below the crop.
@@ -146,7 +146,7 @@ def check_side(size: Size, crop: int) -> None:
 
 
 def target_size(old: Size, size: int, resize: Resize) -> Size:
-    """(H, W) to resize to: the shorter side to `size` in proportion, or both sides; no side below is enlarged to it.
+    """(H, W) to resize to: the shorter side becomes `size` in proportion, or both sides do; nothing is enlarged.
 
     >>> target_size((1356, 2040), 256, "short"), target_size((1356, 2040), 256, "stretch")
     ((256, 385), (256, 256))
@@ -160,7 +160,7 @@ def target_size(old: Size, size: int, resize: Resize) -> Size:
 
 
 def cut(picture: Picture, photo: Photo, options: DIV2KOptions) -> tuple[list[Tensor], list[str]]:
-    """The central crop (3, crop, crop) of a resized image, and for training the random ones; what to say of it.
+    """Crops (3, crop, crop) of a resized image: the central one, for training also random ones; and notes.
 
     Raises:
         PrepError: the image is smaller than the crop.
@@ -176,13 +176,13 @@ def cut(picture: Picture, photo: Photo, options: DIV2KOptions) -> tuple[list[Ten
 
 
 def crop_corners(size: Size, crop: int, n: int, generator: torch.Generator) -> list[tuple[int, int]]:
-    """Upper left corners of the central crop and of n - 1 others, drawn without repetition; fewer where there are no more.
+    """Upper left corners of the central crop and of n - 1 others, drawn without repetition; fewer if there are not enough.
 
     Args:
         size: (H, W) of the image.
         crop: rows and columns of a crop.
         n: number of crops.
-        generator: source of the random ones.
+        generator: source of randomness.
     """
     rows, columns = size[0] - crop + 1, size[1] - crop + 1
     centre = (rows - 1) // 2 * columns + (columns - 1) // 2
@@ -202,12 +202,12 @@ HINT = (
 
 
 def find_images(source: Path, out: Path) -> tuple[list[Source], list[Outcome]]:
-    """The images below a folder (or the one file given), and what else is there.
+    """The images below a folder (or the one file given), and outcomes of the other files.
 
     Links to folders are followed; each folder is entered once.
 
     Raises:
-        PrepError: nothing there, no image (the message says what is expected where), or OUT is the source itself.
+        PrepError: no such source, no image (the message says what is expected where), or OUT is the source itself.
     """
     if not source.exists():
         raise PrepError(f"no file or folder {source}; {HINT}")
@@ -228,13 +228,13 @@ def _check(item: Source) -> Source | Outcome:
 
 
 def divided(source: Path, images: list[Source]) -> tuple[dict[str, str], list[Outcome]]:
-    """The split that DIV2K's own folders ask for, ``train`` or ``test``; "" for all images of any other folder.
+    """Assign images to the split of DIV2K's own folders, ``train`` or ``test``; "" for all images of any other folder.
 
     Returns:
-        name -> split, and of the images of a folder that holds DIV2K those that lie outside (the LR images are small copies).
+        name -> split, and outcomes of images outside DIV2K's two folders (the LR images are small copies).
 
     Raises:
-        PrepError: one of the two folders is missing: another split would be made of what is there.
+        PrepError: only one of the two folders exists: without the other, the split would not be DIV2K's.
     """
     roles = {one.name: _role(one.name) for one in images}
     if not any(roles.values()):
@@ -244,14 +244,14 @@ def divided(source: Path, images: list[Source]) -> tuple[dict[str, str], list[Ou
             other = next(name for name in FOLDERS.values() if name != folder)
             raise PrepError(
                 f"{other} without {folder} below {source}: put both there, or give the folder {other} itself as SRC, which is "
-                f"then split like any other folder of images"
+                "then split like any other folder of images"
             )
     outside = [Outcome(name, "skipped", f"not in {' or '.join(FOLDERS.values())}") for name, role in roles.items() if not role]
     return {name: role for name, role in roles.items() if role}, outside
 
 
 def _role(name: str) -> str:
-    """The split of the folder of DIV2K that a file lies in, or an empty string.
+    """The split of the DIV2K folder that contains a file, or an empty string.
 
     >>> _role("x/DIV2K_valid_HR/0801.png"), _role("DIV2K_train_LR_bicubic/X2/0001x2.png")
     ('test', '')
@@ -261,8 +261,8 @@ def _role(name: str) -> str:
 
 
 def missing(roles: Mapping[str, str]) -> Iterator[str]:
-    """What to say of a part of DIV2K: folders that hold another number of images than the whole set."""
+    """Say which of DIV2K's folders hold another number of images than in the complete data set."""
     count = Counter(roles.values())
     for role, folder in FOLDERS.items():
         if count[role] not in (0, WHOLE[role]):
-            yield f"{folder} holds {count[role]} images, that of the whole data set {WHOLE[role]}"
+            yield f"{folder} holds {count[role]} images, in the whole data set {WHOLE[role]}"

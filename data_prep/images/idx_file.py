@@ -1,7 +1,7 @@
-"""IDX files, the format of MNIST: raw or gzip, recognised by their content and never by their name.
+"""Read IDX files, the format of MNIST: raw or gzip, recognised by their content and never by their name.
 
-Two zero bytes, a byte for the type of the numbers, one for the number of axes, the length of each axis in 4 bytes (big-endian),
-then the numbers, the last axis fastest (http://yann.lecun.com/exdb/mnist). Images are unsigned bytes with three axes.
+An IDX file holds two zero bytes, a byte for the number type, one for the number of axes, the length of each axis in 4 bytes
+(big-endian), then the numbers, last axis fastest (http://yann.lecun.com/exdb/mnist). Images are unsigned bytes, three axes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class IdxImages(NamedTuple):
     Attributes:
         pixels: (n, rows, columns) uint8.
         digest: SHA-256 of the unpacked content: the same for a file and its gzip.
-        md5: MD5 of the unpacked content, by which the official files are known.
+        md5: MD5 of the unpacked content, which identifies the official files.
     """
 
     pixels: NDArray[np.uint8]
@@ -43,11 +43,11 @@ class IdxImages(NamedTuple):
 
 
 def read_idx_images(path: Path) -> IdxImages:
-    """Reads the images of an IDX file of unsigned bytes, whole or not at all.
+    """Read all images of an IDX file of unsigned bytes.
 
     Raises:
-        SkipError: no IDX file, and no name that says so; or labels.
-        PrepError: cut off, longer than its header says, of another type or number of axes, or what is named as IDX or gzip is
+        SkipError: neither an IDX file nor named like one, or a file of labels.
+        PrepError: truncated, longer than its header says, of another type or number of axes, or named as IDX or gzip but
             something else.
 
     >>> from tempfile import TemporaryDirectory
@@ -74,12 +74,12 @@ def read_idx_images(path: Path) -> IdxImages:
 
 
 def _images(file: IO[bytes] | gzip.GzipFile, name: str, most: int, exact: bool) -> IdxImages:
-    """Reads header and pixels; `most` bytes can come at most, `exact` ones for a raw file."""
+    """Read header and pixels of a file of at most `most` bytes, or exactly so many if `exact` (a raw file)."""
     head = file.read(4)
     _check_magic(head, name)
     shape = _shape(file)
     expected = 4 + 4 * IMAGE_AXES + math.prod(shape)
-    if expected > most or (exact and expected < most):  # before a byte of a file of many gigabytes is read
+    if expected > most or (exact and expected < most):  # checked first, so that a header of many gigabytes reads nothing
         raise PrepError(f"{_wanted(shape)}, the file {'has' if exact else 'can hold at most'} {most - 4 - 4 * IMAGE_AXES}")
     pixels = _read(file, math.prod(shape) + 1, shape)
     content = head + b"".join(length.to_bytes(4, "big") for length in shape)
@@ -91,7 +91,7 @@ def _images(file: IO[bytes] | gzip.GzipFile, name: str, most: int, exact: bool) 
 
 def _check_magic(head: bytes, name: str) -> None:
     if head[:2] != b"\0\0" or len(head) < 4 or head[2] not in TYPES:
-        raise _stranger(head, name)
+        raise _not_idx(head, name)
     kind, axes = TYPES[head[2]], head[3]
     if axes == 1:
         raise SkipError("labels, which are not needed")
@@ -101,16 +101,16 @@ def _check_magic(head: bytes, name: str) -> None:
         raise PrepError(f"{axes} axes: expected {IMAGE_AXES} (count, rows, columns)")
 
 
-def _stranger(head: bytes, name: str) -> PrepError:
-    """What to say of a file that does not start as IDX files do: an error only where its name says that it is one."""
+def _not_idx(head: bytes, name: str) -> PrepError:
+    """Error for a file that does not start like an IDX file: skipped, unless its name claims that it is one."""
     found = next((what for start, what in OTHERS.items() if head.startswith(start)), f"it starts with bytes {head.hex(' ')}")
     if not head:
         found = "it is empty"
     elif head.lstrip().startswith(b"<"):
-        found = "a page of a web site, as servers send in place of a file"
-    if "ubyte" in name.lower() or (name.lower().endswith(".gz") and found.startswith("a page")):
+        found = "a web page, which servers send in place of a missing file"
+    if "ubyte" in name.lower() or (name.lower().endswith(".gz") and found.startswith("a web page")):
         return PrepError(f"named as an IDX file, but {found}: expected 00 00 08 03, or gzip")
-    return SkipError(f"no IDX file: {found}")
+    return SkipError(f"not an IDX file: {found}")
 
 
 def _shape(file: IO[bytes] | gzip.GzipFile) -> tuple[int, int, int]:
@@ -124,7 +124,7 @@ def _shape(file: IO[bytes] | gzip.GzipFile) -> tuple[int, int, int]:
 
 
 def _read(file: IO[bytes] | gzip.GzipFile, most: int, shape: tuple[int, int, int]) -> bytearray:
-    """The pixels; asks for one byte more, which also makes gzip compare its checksum."""
+    """Read the pixels; one byte more is requested, which also makes gzip verify its checksum."""
     content = bytearray()
     while len(content) < most and (part := file.read(min(CHUNK, most - len(content)))):
         content += part

@@ -1,4 +1,4 @@
-"""Image files of any kind to RGB in [0, 1], or the cause why not; and their size without decoding."""
+"""Read image files of any kind as RGB in [0, 1], or only their size; errors say why a file cannot be used."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SUFFIXES = frozenset(
     for names in ("png apng jpg jpeg jpe jfif mpo bmp dib gif", "tif tiff webp avif ppm pgm pbm pnm jp2 j2k qoi")
     for name in names.split()
 )
-# no format that starts another program (EPS, PDF) and none without a signature (TGA)
+# formats that start another program (EPS, PDF) or have no signature (TGA) are left out
 FORMATS = ("PNG", "JPEG", "MPO", "BMP", "DIB", "GIF", "TIFF", "WEBP", "AVIF", "PPM", "JPEG2000", "QOI")
 GRAY = {"1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N"}
 DEEP = {"I", "I;16", "I;16B", "I;16L", "I;16N"}  # grayscale of 16 bits
@@ -32,18 +32,18 @@ class Picture(NamedTuple):
     """A decoded image.
 
     Attributes:
-        pixels: upright, of mode RGB, or F for grayscale of 16 bits brought to [0, 1].
-        notes: what was done that a user should know.
+        pixels: upright, in mode RGB, or F for 16-bit grayscale scaled to [0, 1].
+        notes: conversions that a user should know of.
     """
 
     pixels: Image.Image
     notes: tuple[str, ...]
 
     def resized(self, size: tuple[int, int]) -> Tensor:
-        """Pillow's bicubic resampling, antialiased; of images with 8 bits rounded to these, as torchvision's Resize does.
+        """Resize by Pillow's antialiased bicubic resampling; 8-bit images are rounded to 8 bits, as by torchvision's Resize.
 
         Args:
-            size: (H, W) afterwards.
+            size: new (H, W).
 
         Returns:
             (3, H, W) float32 in [0, 1].
@@ -62,7 +62,7 @@ class Picture(NamedTuple):
 
 @contextmanager
 def quiet_pillow() -> Iterator[None]:
-    """Pillow's warnings are not shown: what matters of them becomes a note or a cause. For the main thread."""
+    """Hide Pillow's warnings; those that matter become a note or an error. To be used in the main thread."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"PIL\.")
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)
@@ -70,23 +70,23 @@ def quiet_pillow() -> Iterator[None]:
 
 
 def image_size(path: Path) -> tuple[int, int]:
-    """(H, W) that a file announces, before its orientation is applied; nothing is decoded.
+    """(H, W) in the header of an image file, before its orientation is applied; nothing is decoded.
 
     Raises:
-        PrepError: no image, or one larger than Pillow's limit.
+        PrepError: not an image, or one larger than Pillow's limit.
     """
     with _open(path) as image:
         return image.height, image.width
 
 
 def read_image(path: Path) -> Picture:
-    """Decodes a file whole: orientation applied, alpha laid on white, the first frame of several.
+    """Decode an image file: orientation applied, transparency composed onto white, first frame only.
 
     Raises:
-        PrepError: no image, cut short, damaged, or of numbers whose range is unknown.
+        PrepError: not an image, truncated, damaged, or of numbers whose range is unknown.
     """
     with _open(path) as image:
-        if image.format == "PNG":  # Pillow compares the checksums of pixels only here
+        if image.format == "PNG":  # only `verify` compares the checksums of the pixels
             _decoded(image.verify)
     with _open(path) as image:
         return _decoded(lambda: _picture(image))
@@ -102,7 +102,7 @@ def _open(path: Path) -> ImageFile.ImageFile:
     except PrepError:
         raise
     except UnidentifiedImageError as error:
-        raise PrepError(f"not an image: {_what(head)}") from error
+        raise PrepError(f"not an image: {_unknown_content(head)}") from error
     except Image.DecompressionBombError as error:
         limit = 2 * (Image.MAX_IMAGE_PIXELS or 0)
         raise PrepError(f"more than {limit} pixels, Pillow's limit: a decompression bomb?") from error
@@ -115,13 +115,13 @@ def _formats() -> list[str]:
     return [name for name in FORMATS if name in Image.OPEN]
 
 
-def _what(head: bytes) -> str:
-    """What a file that no reader knows holds, from its first bytes."""
+def _unknown_content(head: bytes) -> str:
+    """Describe a file that is not an image, from its first bytes."""
     if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
         return "it holds a web page (a download that failed?)"
     if head.startswith(b"version https://git-lfs"):
         return "it holds a Git LFS pointer (run git lfs pull)"
-    return "it starts with zeros (an unfinished download?)" if not any(head) else "its first bytes are of no type that is read"
+    return "it starts with zeros (an unfinished download?)" if not any(head) else "its format is not supported"
 
 
 def _decoded(decode: Callable[[], R]) -> R:
@@ -134,7 +134,7 @@ def _decoded(decode: Callable[[], R]) -> R:
 
 
 def _cause(error: Exception) -> str:
-    """Why a file cannot be read, without the text of the error: it may hold a path, or content of the file."""
+    """Why a file cannot be read, without the text of the exception, which may hold a path or content of the file."""
     if isinstance(error, OSError) and error.strerror:
         return f"cannot be read ({error.strerror})"
     if isinstance(error, OSError) and "truncated" in str(error).lower():
@@ -148,12 +148,12 @@ def _picture(image: ImageFile.ImageFile) -> Picture:
     notes += ["CMYK: converted without its colour profile"] * (image.mode == "CMYK")
     raw_mode = _raw_mode(image)
     notes += ["16 bits for each colour: the upper 8 are read"] * (image.mode not in DEEP and ";16" in raw_mode)
-    image.load()  # and forgets the raw mode
+    image.load()  # this discards the raw mode
     upright = ImageOps.exif_transpose(image)
     if upright.mode in DEEP:
         return Picture(_deep(upright, image.format, 12 if ";12" in raw_mode else 16), tuple(notes))
     if upright.mode == "F":
-        raise PrepError("floating-point numbers, whose range nothing tells: expected 8 or 16 bits")
+        raise PrepError("floating-point numbers, whose range is unknown: expected 8 or 16 bits")
     if upright.has_transparency_data:
         rgba = upright.convert("RGBA")
         if np.asarray(rgba.getchannel("A")).min() < 255:
@@ -163,7 +163,7 @@ def _picture(image: ImageFile.ImageFile) -> Picture:
 
 
 def _raw_mode(image: ImageFile.ImageFile) -> str:
-    """How the file stores a pixel, `RGB;16B` for example, where Pillow says so."""
+    """How the file stores a pixel, for example `RGB;16B`, if Pillow gives it; else an empty string."""
     args = image.tile[0].args if image.tile else ""
     return str(args[0] if isinstance(args, tuple) and args else args)
 
@@ -174,6 +174,6 @@ def _deep(image: Image.Image, kind: str | None, bits: int) -> Image.Image:
     Raises:
         PrepError: integers of 32 bits.
     """
-    if image.mode == "I" and kind not in {"PNG", "PPM"}:  # these two hold 16 bits, whatever Pillow keeps them in
-        raise PrepError("integers of 32 bits, whose range nothing tells: expected 8 or 16 bits")
+    if image.mode == "I" and kind not in {"PNG", "PPM"}:  # these two hold 16 bits, even in Pillow's mode I
+        raise PrepError("integers of 32 bits, whose range is unknown: expected 8 or 16 bits")
     return Image.fromarray(np.asarray(image).astype(np.float32) / np.float32(2**bits - 1))

@@ -1,4 +1,4 @@
-"""From images in [0, 1] to stored records: some of their values are kept by one mask for all of them, with noise or without."""
+"""Turn images in [0, 1] into stored records: one mask for all images keeps some of their values, with or without noise."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Camera:
-    """The one camera that all images of a file go through: y = m x + noise where m is 1.
+    """The simulated camera that all images of a file share: y = m x + noise where m is 1.
 
     Attributes:
         size: rows and columns of the images.
@@ -46,7 +46,7 @@ class Camera:
         with_image: False stores no ground truth.
 
     Raises:
-        PrepError: a share that every other column cannot have.
+        PrepError: a share other than 0.5 for every other column.
         ValueError: a share that keeps nothing.
     """
 
@@ -66,11 +66,11 @@ class Camera:
 
     @property
     def share(self) -> float:
-        """Share of the values that the mask is drawn to keep."""
+        """Nominal share of the values that the mask keeps."""
         return (KEEP_EVEN if self.kind == "even_columns" else KEEP) if self.keep is None else self.keep
 
     def _draw(self) -> Tensor:
-        """Kept entries, bool: (3, H, W) values, (H, W) pixels, or (W,) columns."""
+        """Draw the mask of kept entries, bool: (3, H, W) values, (H, W) pixels, or (W,) columns."""
         from es_medical.physics.pixel_masks import bernoulli_mask, even_columns, random_columns
 
         seed, n = self.seed if self.mask_seed is None else self.mask_seed, self.size
@@ -84,7 +84,7 @@ class Camera:
 
     @property
     def shapes(self) -> Shapes:
-        """What is stored of an image."""
+        """Shapes of a stored measurement and image."""
         return Shapes.pixels((self.size, self.size), CHANNELS)
 
     @cached_property
@@ -105,7 +105,7 @@ class Camera:
         )
 
     def record(self, image: Tensor, key: str, subject: str, split: str, number: int) -> SliceRecord:
-        """Simulates one image (3, H, W), the noise drawn from (seed, key) alone."""
+        """Simulate the measurement of one image (3, H, W); the noise depends on (seed, key) alone."""
         from es_medical.physics.base import measure
 
         generator = item_generator(self.seed, key, "acquisition")
@@ -122,7 +122,7 @@ class Camera:
 
 
 class Photo(NamedTuple):
-    """An image file to read: where it is, the SHA-256 of its bytes, and its split."""
+    """An image file to read: its path, the SHA-256 of its bytes, and its split."""
 
     path: Path
     digest: str
@@ -133,16 +133,16 @@ Cut = Callable[[Picture, Photo], tuple[Sequence[Tensor], Sequence[str]]]
 
 
 def make_photo(photo: Photo, camera: Camera, cut: Cut, pseudonyms: Pseudonyms) -> Made:
-    """The records of one file, decoded, cut, and measured by the one camera; a photograph counts as a subject of its own.
+    """Make the records of one file: decode, cut, and simulate measurements; each photograph counts as one subject.
 
     Args:
         photo: the file.
         camera: the operator and its noise.
-        cut: images (3, size, size) in [0, 1] of a picture, and notes; raises PrepError where there are none.
+        cut: gives images (3, size, size) in [0, 1] of a picture, and notes; raises PrepError if there are none.
         pseudonyms: salted hashes of the run.
 
     Raises:
-        PrepError: it cannot be decoded, or is too small.
+        PrepError: the file cannot be decoded, or the image is too small.
     """
     picture = read_image(photo.path)
     images, notes = cut(picture, photo)
@@ -157,11 +157,11 @@ def make_photo(photo: Photo, camera: Camera, cut: Cut, pseudonyms: Pseudonyms) -
 def photo_plan(
     prep: PrepRun[Any], tasks: Sequence[Task[Photo]], camera: Camera, cut: Cut, target: str = "images"
 ) -> Plan[Photo]:
-    """What is to be done with some photographs; `target` says what the ground truth is."""
+    """Plan for the runner to prepare some photographs; `target` says what the ground truth is."""
     make = partial(make_photo, camera=camera, cut=cut, pseudonyms=prep.pseudonyms)
     return Plan(camera, camera.shapes, make, tasks, partial(image_outcomes, target=target))
 
 
 def describe(header: SliceHeader) -> str:
-    """What the images of a file were measured by."""
+    """Describe the mask in one line."""
     return f"{100 * float(header.mask.float().mean()):.1f} % kept ({WORDS[header.operator['mask']]})"

@@ -1,7 +1,7 @@
-"""MNIST (or other IDX files of images) to one slice file of compressed measurements, simulated once.
+"""Prepare MNIST (or other IDX files of images) as one slice file of compressed measurements, simulated once.
 
-The two files of MNIST say by their names what is for training and what for test; images of other files are divided. Equal
-images are never in two splits.
+The names of MNIST's two files decide which is for training and which for test; images of other files are split by the seed.
+Equal images are never in two splits.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from es_medical.data import file_digest
 BLANK, COPY = "blank images left out", "images left out that equal another one"
 TARGET = "images of IDX files"
 UNUSED = "not used: both files of MNIST are there"
-NONE_TAKEN = "no image of it is taken: see --train and --test"
-OWN_SHARES = (60_000, 10_000)  # of MNIST itself: for "all" of files that are for both
+NONE_TAKEN = "none of its images is taken: see --train and --test"
+OWN_SHARES = (60_000, 10_000)  # those of MNIST: the ratio used if "all" images of files for both are requested
 
 
 class Place(NamedTuple):
-    """Where an image is, the name of its file and its number there, and its salted hash."""
+    """An image by the name of its file, its index in the file, and its salted hash."""
 
     file: str
     number: int
@@ -39,7 +39,7 @@ class Place(NamedTuple):
 
 
 class Sides(NamedTuple):
-    """Files for training, files for test (they may be the same), and those that are for neither."""
+    """Files for training, files for test (they may be the same), and files used for neither."""
 
     train: list[DigitFile]
     test: list[DigitFile]
@@ -47,7 +47,7 @@ class Sides(NamedTuple):
 
     @classmethod
     def of(cls, files: Sequence[DigitFile]) -> Sides:
-        """MNIST's own files are for what their names say, and other files for what those leave open."""
+        """Assign MNIST's own files by their names; other files fill a role that these leave open."""
         by_role = {role: [file for file in files if file.role == role] for role in ("train", "test", "any")}
         train = by_role["train"] or by_role["any"] or by_role["test"]
         test = by_role["test"] or by_role["any"] or by_role["train"]
@@ -56,12 +56,12 @@ class Sides(NamedTuple):
 
     @property
     def shared(self) -> bool:
-        """Whether the same files are for both."""
+        """Whether the same files are used for training and test."""
         return {file.name for file in self.train} == {file.name for file in self.test}
 
 
 class Choice:
-    """Which images are taken; counts those that are left out, as equal images must not be in two splits."""
+    """Select usable images, and count blank ones and copies that are left out (equal images must not be in two splits)."""
 
     def __init__(self, pseudonyms: Pseudonyms) -> None:
         self.pseudonyms = pseudonyms
@@ -69,7 +69,7 @@ class Choice:
         self._seen = set[bytes]()
 
     def usable(self, files: Sequence[DigitFile]) -> Iterator[Place]:
-        """Images in the order of their files, without blank ones and copies of earlier ones."""
+        """Images in the order of the files, without blank ones and copies of earlier ones."""
         for file in files:
             pixels = file.images.pixels
             blank = pixels.min((1, 2)) == pixels.max((1, 2))
@@ -82,15 +82,15 @@ class Choice:
                 yield Place(file.name, number, self.pseudonyms.of("slice", file.images.digest, number))
 
     def notes(self, file: DigitFile) -> list[str]:
-        """What a user should know of a file."""
+        """Notes on a file, for the user."""
         counts = [f"{n} {what}" for what, n in sorted(self.left_out[file.name].items())]
         return [file.note, *counts] if file.note else counts
 
 
 def choose(sides: Sides, options: MNISTOptions, choice: Choice) -> dict[Place, str]:
-    """The split of each image taken; what equals a test image is left out of training.
+    """Choose images and their splits; training images that equal a test image are left out.
 
-    Of MNIST's own files the first ones are taken, as the authors do; images of files that are for both are drawn by the seed.
+    The first images of MNIST's own files are taken, as by the authors; images of files used for both are drawn by the seed.
 
     Raises:
         PrepError: no image is left for training.
@@ -111,7 +111,7 @@ def choose(sides: Sides, options: MNISTOptions, choice: Choice) -> dict[Place, s
 
 
 def pool_counts(n: int, train: int | None, test: int | None) -> tuple[int, int]:
-    """(train and validation, test) of n images for both; where there are fewer than asked for, only the ratio counts.
+    """Divide n images into (train and validation, test); if there are fewer than requested, only the ratio counts.
 
     >>> pool_counts(6700, 20_000, 100), pool_counts(6700, None, 100), pool_counts(70, None, None), pool_counts(50, 20, 10)
     ((6667, 33), (6600, 100), (60, 10), (20, 10))
@@ -124,7 +124,7 @@ def pool_counts(n: int, train: int | None, test: int | None) -> tuple[int, int]:
     test = max(n - train, 0) if test is None else test
     total = max(train + test, 1)
     taken = min(n, total)
-    n_test = max(round(taken * test / total), 1 if test and taken > 2 else 0)  # few for training leave one for test still
+    n_test = max(round(taken * test / total), 1 if test and taken > 2 else 0)  # keep at least one test image
     return taken - n_test, n_test
 
 
@@ -135,7 +135,7 @@ def _shuffled(places: Iterable[Place], seed: int, stream: str) -> list[Place]:
 def plan(
     files: Sequence[DigitFile], outcomes: Sequence[Outcome], sensing: Sensing, options: MNISTOptions, pseudonyms: Pseudonyms
 ) -> tuple[Inventory, Plan[Sequence[Digit]]]:
-    """Chooses the images and their splits, and says what decided it."""
+    """Choose the images and their splits; return the inventory and the plan."""
     sides, choice = Sides.of(files), Choice(pseudonyms)
     pixels = {file.name: file.images.pixels for file in files}
     digits: dict[str, list[Digit]] = defaultdict(list)
@@ -154,19 +154,19 @@ def plan(
 
 
 def prepare(prep: PrepRun[MNISTOptions], source: Path, dry_run: bool = False, overwrite: bool = False) -> bool:
-    """Writes the slice file and its manifest, unless they are up to date.
+    """Write the slice file and its manifest, unless they are up to date.
 
     Args:
-        prep: of this run.
+        prep: the preparation run.
         source: a folder, or one file.
         dry_run: read and check everything, write nothing.
         overwrite: make the file anew, and replace any other file.
 
     Returns:
-        whether nothing failed.
+        True if nothing failed.
 
     Raises:
-        PrepError: nothing to do, nothing to train on, or an OUT that is not ours.
+        PrepError: no input, nothing to train on, or OUT exists and is no slice file.
     """
     check_replaceable(prep.out, overwrite)
     files, outcomes = scan(source, prep.out)
@@ -177,13 +177,13 @@ def prepare(prep: PrepRun[MNISTOptions], source: Path, dry_run: bool = False, ov
 
 
 def sensing_of(options: MNISTOptions, files: Sequence[DigitFile]) -> Sensing:
-    """What all images of some files of one size go through."""
+    """The simulated acquisition that all images share; the files hold images of one size."""
     _, rows, columns = files[0].images.pixels.shape
     return Sensing((rows, columns), options.ratio, options.sigma, options.seed, options.matrix_seed, options.with_image)
 
 
 def announce(files: Sequence[DigitFile], plan: Plan[Sequence[Digit]], prep: PrepRun[MNISTOptions]) -> None:
-    """Says which files are for what, and where there are fewer images than asked for."""
+    """Say which files are used for training and for test, and where there are fewer images than requested."""
     sides, splits = Sides.of(files), Counter(digit.split for task in plan.tasks for digit in task.work)
     parts = (
         ("train", sides.train, splits["train"] + splits["val"], prep.options.train),
@@ -204,7 +204,7 @@ EXPECTED = "expected train-images-idx3-ubyte.gz and t10k-images-idx3-ubyte.gz of
 
 
 class DigitFile(NamedTuple):
-    """A file of images: its name below the source, what it is for, SHA-256 of its bytes, what it holds, and a remark."""
+    """A file of images: its name below the source, its role, SHA-256 of its bytes, its content, and a note."""
 
     name: str
     role: Role
@@ -214,7 +214,7 @@ class DigitFile(NamedTuple):
 
 
 def official_name(name: str) -> str:
-    """The name of MNIST's own file that a path has, or an empty string.
+    """The name of the official MNIST file that a path refers to, or an empty string.
 
     >>> official_name("raw/t10k-images.idx3-ubyte.gz"), official_name("digits.gz")
     ('t10k-images-idx3-ubyte', '')
@@ -224,13 +224,14 @@ def official_name(name: str) -> str:
 
 
 def scan(source: Path, out: Path) -> tuple[list[DigitFile], list[Outcome]]:
-    """Reads every file of images below a folder (or the one file given), found by content; names do not decide the order.
+    """Read every file of images below a folder (or the one file given), found by content; the order ignores file names.
 
     Returns:
-        the files, all of one size of image and none twice; and what became of the others.
+        the files, without copies and all with the same image size; and the outcomes of the others.
 
     Raises:
-        PrepError: none there, one of MNIST's own files is broken, two different ones have one name, or sizes of images differ.
+        PrepError: no file of images, one of MNIST's own files is broken, two different ones have the same name, or image sizes
+            differ.
     """
     try:
         sources, outcomes = find_files(source, out)
@@ -272,7 +273,7 @@ def _read(source: Source) -> DigitFile | Outcome:
 
 def _check(source: Path, files: Sequence[DigitFile], outcomes: Sequence[Outcome]) -> None:
     broken = [one for one in outcomes if one.status == "failed" and official_name(one.name)]
-    if broken:  # without it other images would take its part
+    if broken:  # otherwise other images would take its role
         raise PrepError("; ".join(f"{one.name}: {one.cause}" for one in broken) + ": get the file again; nothing was written")
     if not files:
         failures = "".join(f"; {one.name}: {one.cause}" for one in outcomes if one.status == "failed")

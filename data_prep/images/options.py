@@ -1,4 +1,4 @@
-"""The knobs of `data_prep div2k` and `data_prep mnist`."""
+"""The options of `data_prep div2k` and `data_prep mnist`."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ MatrixSeed = Annotated[int | None, seed_option("Seed of the matrix.", "that of -
 
 @dataclass(frozen=True, kw_only=True)
 class DIV2KOptions:
-    """Knobs that decide what the file holds: see `python -m data_prep div2k --help`.
+    """Options that decide what the file holds: see `python -m data_prep div2k --help`.
 
     Raises:
-        PrepError: a crop larger than the image, or none.
+        PrepError: the crop is larger than the resized image, or there is no crop.
     """
 
     size: Annotated[int, typer.Option(help="Side of the resized image, before it is cropped.", min=8)] = 256
@@ -67,7 +67,7 @@ class DIV2KOptions:
     sigma: ValueSigma = 0.0
     seed: Annotated[int, seed_option("Seed of noise, split and random crops, and of the mask without --mask-seed.")] = 0
     mask_seed: MaskSeed = None
-    train: Annotated[float, train_option("Images", " Of DIV2K's own folders: at most so many.")] = 800
+    train: Annotated[float, train_option("Images", " With DIV2K's own folders these are upper limits.")] = 800
     test: Annotated[float, test_option("Images")] = 100
     val: Annotated[int | None, val_option("images")] = None
     with_image: WithImage = True
@@ -81,10 +81,10 @@ class DIV2KOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class MNISTOptions:
-    """Knobs that decide what the file holds: see `python -m data_prep mnist --help`. None in train and test takes all.
+    """Options that decide what the file holds: see `python -m data_prep mnist --help`. `train` or `test` None takes all.
 
     Raises:
-        PrepError: a word for train or test that is neither a number nor `all`.
+        PrepError: `train` or `test` is a text that is neither a number nor `all`.
     """
 
     ratio: Ratio = 0.3
@@ -108,7 +108,7 @@ class MNISTOptions:
 
 
 def _count(option: str, given: int | str | None) -> int | None:
-    """Number of images asked for, None for all."""
+    """Number of images requested, None for all."""
     if not isinstance(given, str):
         return given
     if given.strip().lower() == "all":

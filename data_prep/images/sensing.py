@@ -1,4 +1,4 @@
-"""From digits to stored records: the products of each with one random matrix, simulated once, many digits in one product."""
+"""Turn digits into stored records: simulate the product of each with one random matrix, many digits per product."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
     from es_medical.physics.compressed_sensing import CompressedSensing
 
-BATCH = 1024  # digits in one product, some 4 MB
+BATCH = 1024  # digits in one product, about 4 MB
 SCALE = 255.0  # raw grey values = stored * SCALE
 MOST_PIXELS = 128 * 128  # a dense matrix of larger images would take gigabytes
 
 
 class Digit(NamedTuple):
-    """An image with what identifies it: its salted hash, its split and its place in its file."""
+    """An image with its salted hash, its split and its index in its file."""
 
     pixels: NDArray[np.uint8]  # (H, W)
     id: str
@@ -37,19 +37,19 @@ class Digit(NamedTuple):
 
 
 def describe(header: SliceHeader) -> str:
-    """What the images of a file were measured by."""
+    """Describe the matrix in one line."""
     m, n = header.mask.numel(), math.prod(header.size)
     return f"{m} measurements of {n} pixels (ratio {m / n:.3g}) by one Gaussian matrix"
 
 
 def tasks(source: str, digits: Sequence[Digit]) -> list[Task[Sequence[Digit]]]:
-    """The digits of a source, as many at a time as make one product."""
+    """Split the digits of a source into tasks of one product each."""
     return [Task(source, digits[start : start + BATCH]) for start in range(0, len(digits), BATCH)]
 
 
 @dataclass(frozen=True)
 class Sensing:
-    """The one matrix that all images of a file go through, its entries drawn from N(0, 1/m).
+    """The random matrix that measures all images of a file; its entries are drawn from N(0, 1/m).
 
     Attributes:
         size: (H, W) of the images, n = H W pixels.
@@ -84,7 +84,7 @@ class Sensing:
 
     @property
     def shapes(self) -> Shapes:
-        """What is stored of an image."""
+        """Shapes of a stored measurement and image."""
         return Shapes.rows(self.size, self.m)
 
     @cached_property
@@ -118,7 +118,7 @@ class Sensing:
         return Made(list(self.records(work)))
 
     def records(self, digits: Sequence[Digit]) -> Iterator[SliceRecord]:
-        """Simulates y = A x + noise, the noise of each drawn from (seed, id) alone."""
+        """Simulate y = A x + noise; the noise of each digit depends on (seed, id) alone."""
         from es_medical.physics.base import measure
 
         pixels = torch.stack([torch.from_numpy(digit.pixels.copy()) for digit in digits])  # (B, H, W)
@@ -144,5 +144,5 @@ class Sensing:
 def digit_plan(
     sensing: Sensing, tasks: Sequence[Task[Sequence[Digit]]], target: str, notes: Mapping[str, Sequence[str]] | None = None
 ) -> Plan[Sequence[Digit]]:
-    """What is to be done with some digits; `target` says what the ground truth is, `notes` what to know of a file, by name."""
+    """Plan for the runner to prepare some digits; `target` says what the ground truth is, `notes` maps names of files to notes."""
     return Plan(sensing, sensing.shapes, sensing.make, tasks, partial(image_outcomes, target=target, known=notes))

@@ -47,7 +47,7 @@ def prepare(prep: PrepRun[FastMRIOptions], source: Path, dry_run: bool = False, 
         True if every file was done or skipped for a reason, and none failed.
 
     Raises:
-        PrepError: no input, nothing to write, or OUT is a file that this program did not write.
+        PrepError: no input, nothing to write, or OUT exists and is no slice file.
     """
     sources, stray = find_sources(source, prep.out)
     check_replaceable(prep.out, overwrite)

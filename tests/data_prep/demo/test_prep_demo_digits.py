@@ -54,7 +54,7 @@ def test_images_and_measurements_are_those_of_the_wheel(tmp_path, prep, wheel):
 @pytest.mark.parametrize(
     ("knobs", "said"),
     [
-        (("--n", 80), "80 digits asked for, 60 there are"),
+        (("--n", 80), "80 digits asked for, but there are 60"),
         (("--n", 20, "--val", 10, "--test", 10), "no digit is left for training"),
     ],
 )

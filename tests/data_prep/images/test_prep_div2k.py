@@ -126,7 +126,7 @@ def test_folders_of_div2k_decide_the_split(tmp_path, prep, archive):
     out = tmp_path / "a.h5"
     result = prep("div2k", archive, out, *SMALL, "--val", 2)
     assert result.exit_code == 0, result.output
-    assert "DIV2K_train_HR holds 12 images, that of the whole data set 800" in result.output
+    assert "DIV2K_train_HR holds 12 images, in the whole data set 800" in result.output
     assert "not in DIV2K_train_HR or DIV2K_valid_HR" in result.output
     assert read_header(out).splits == {"train": 10, "val": 2, "test": 3}
     splits, x = stored(out, "split", "image")

@@ -108,7 +108,7 @@ def test_file_that_claims_to_be_idx_and_is_not_is_an_error(tmp_path, content):
 def test_page_named_gz_is_an_error_and_named_as_such(tmp_path):
     error = refused(tmp_path / "digits.gz", b"<html>404</html>")
     assert not isinstance(error, SkipError)
-    assert "a page of a web site" in str(error)
+    assert "a web page" in str(error)
 
 
 @pytest.mark.parametrize(
