@@ -8,5 +8,5 @@ from data_prep.cli import app
 __all__ = ["app"]
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a stopped run, too, removes its temporary file
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a terminated run also removes its temporary file
     app(prog_name="python -m data_prep")

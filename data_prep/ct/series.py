@@ -220,7 +220,7 @@ def _ordered(files: Sequence[CTFile]) -> tuple[list[Slice], list[str]]:
         remarks = [] if len(oriented) == len(files) else ["orientation unknown: assumed axial"]
     else:
         slices = [Slice(file, NAN) for file in files]
-        remarks = ["positions unknown: ordered by instance number"] if len(files) > 1 else []
+        remarks = ["positions unknown: ordered by instance numbers"] if len(files) > 1 else []
 
     def key(one: Slice) -> tuple[float, float, str]:
         numbers = (value if not math.isnan(value) else math.inf for value in (one.along, one.file.number))

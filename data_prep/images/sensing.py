@@ -144,5 +144,5 @@ class Sensing:
 def digit_plan(
     sensing: Sensing, tasks: Sequence[Task[Sequence[Digit]]], target: str, notes: Mapping[str, Sequence[str]] | None = None
 ) -> Plan[Sequence[Digit]]:
-    """Plan for the runner to prepare some digits; `target` says what the ground truth is, `notes` maps names of files to notes."""
+    """Plan for the runner to prepare some digits; `target` names the ground truth, `notes` maps file names to notes."""
     return Plan(sensing, sensing.shapes, sensing.make, tasks, partial(image_outcomes, target=target, known=notes))

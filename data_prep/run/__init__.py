@@ -1,1 +1,1 @@
-"""What every preparation command shares. Start reading at `runner.py`, then `plan.py`: what a command tells it."""
+"""Code shared by all preparation commands. Start reading at `runner.py`, then `plan.py`: what a command gives to the runner."""

@@ -1,4 +1,4 @@
-"""Which files of a folder a command reads."""
+"""Find the files that a command reads."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ T = TypeVar("T")
 
 
 class Source(NamedTuple):
-    """A file to read: where it is, and its name below the source folder."""
+    """A file to read: its path, and its name below the source folder."""
 
     path: Path
     name: str
 
 
 def find_sources(source: Path, out: Path) -> tuple[list[Source], list[Outcome]]:
-    """The .h5 and .hdf5 files below a folder (or the one file given), and what else is there: stray files, broken links.
+    """The .h5 and .hdf5 files below a folder (or the one file given), and outcomes of the rest: stray files, broken links.
 
     Raises:
-        PrepError: nothing there, or OUT is the source itself.
+        PrepError: no such source, no such file, or OUT is the source itself.
     """
     wanted, stray = listed(source, out, _check, lambda path: "a folder, not an .h5 file" if _is_hdf5_name(path) else "")
     if not wanted:
@@ -32,13 +32,13 @@ def find_sources(source: Path, out: Path) -> tuple[list[Source], list[Outcome]]:
 
 
 def find_files(source: Path, out: Path) -> tuple[list[Source], list[Outcome]]:
-    """Every regular file below a folder (or the one file given) but our own output, in the order of names.
+    """Every regular file below a folder (or the one file given) except OUT and its manifest, sorted by name.
 
     Returns:
         the files, and outcomes of the rest: broken links, folders that cannot be read.
 
     Raises:
-        PrepError: nothing there, or OUT is the source itself.
+        PrepError: no such source, no file in it, or OUT is the source itself.
     """
     files, stray = listed(source, out, regular)
     if not files:
@@ -52,18 +52,18 @@ def listed(
     check: Callable[[Source], Source | Outcome],
     remark: Callable[[Path], str] = lambda _: "",
 ) -> tuple[list[Source], list[Outcome]]:
-    """The files below a folder (or the one file given) that pass a check, in the order of names, and what is left out.
+    """The files below a folder (or the one file given) that pass a check, sorted by name, and outcomes of the others.
 
-    Links to folders are followed; each folder is entered once. Our own output is left out.
+    Links to folders are followed; each folder is entered once. OUT and its manifest are left out.
 
     Args:
         source: the folder or file.
         out: the file that will be written.
-        check: a file itself, or why it is left out.
-        remark: why a folder is skipped, where the user should know; else an empty string.
+        check: returns the file itself, or the outcome that says why it is left out.
+        remark: why a folder is skipped, if the user should know; else an empty string.
 
     Raises:
-        PrepError: nothing there, or OUT is the source itself.
+        PrepError: no such source, or OUT is the source itself.
     """
     if not is_folder(source, out):
         return [Source(source, source.name)], []
@@ -84,7 +84,7 @@ def regular(item: Source) -> Source | Outcome:
 
 
 def without_copies(files: Sequence[T], digest: Callable[[T], str], name: Callable[[T], str]) -> tuple[list[T], list[Outcome]]:
-    """The first file of each content, and the outcomes of the others."""
+    """The first file of each content, and outcomes of its copies."""
     kept: dict[str, T] = {}
     for one in files:
         kept.setdefault(digest(one), one)
@@ -94,10 +94,10 @@ def without_copies(files: Sequence[T], digest: Callable[[T], str], name: Callabl
 
 
 def is_folder(source: Path, out: Path) -> bool:
-    """Whether a source is a folder to walk through, and not one file.
+    """Whether a source is a folder (True) or a single file.
 
     Raises:
-        PrepError: nothing there, or OUT is the source itself.
+        PrepError: no such source, or OUT is the source itself.
     """
     if not source.exists():
         raise PrepError(f"no file or folder {source}")
@@ -107,7 +107,7 @@ def is_folder(source: Path, out: Path) -> bool:
 
 
 def digest_or_nothing(path: Path) -> str:
-    """SHA-256 of a file, or an empty string when it cannot be read (reading it for its content then says why)."""
+    """SHA-256 of a file, or an empty string if it cannot be read (the error then appears when its content is read)."""
     from es_medical.data import file_digest
 
     try:
@@ -119,7 +119,7 @@ def digest_or_nothing(path: Path) -> str:
 def walk(source: Path, remark: Callable[[Path], str] = lambda _: "") -> Iterator[Source | Outcome]:
     """Every file below a folder, and outcomes of the folders that are not entered or need a remark.
 
-    Links to folders are followed, after the folders themselves; each folder is entered once.
+    Links to folders are followed, after real folders; each folder is entered once.
 
     Args:
         source: the folder.
@@ -136,8 +136,8 @@ def walk(source: Path, remark: Callable[[Path], str] = lambda _: "") -> Iterator
                 continue
             entered.add(real)
             folders.append(path.name)
-            if said := remark(path):
-                yield Outcome(name, "skipped", said)
+            if cause := remark(path):
+                yield Outcome(name, "skipped", cause)
         yield from (Source(path, path.relative_to(source).as_posix()) for path in (Path(top) / name for name in files))
     for error in errors:
         name = Path(error.filename).relative_to(source).as_posix()

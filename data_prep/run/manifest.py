@@ -1,4 +1,4 @@
-"""What became of every source file: pseudonyms, outcomes, the table for the terminal and the manifest beside the output."""
+"""Record the outcome of every source file: pseudonyms, outcomes, the table in the terminal, the manifest next to the output."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Status = Literal["done", "skipped", "failed"]
-RECIPE = 3  # raised when the same knobs come to mean another file, so that no stale one counts as up to date
-MAX_SEED = 2**32 - 1  # torch's generator drops what is above: two seeds would give one mask
+RECIPE = 3  # increased when the same options give a different file, so that an old file does not count as up to date
+MAX_SEED = 2**32 - 1  # torch's generator ignores higher bits: two seeds would give the same mask
 SUFFIXES = {".h5", ".hdf5"}
-OMIT_NONE = {"omit none": True}  # metadata of an option that came later: None is not stored, so that older files are up to date
-LISTED = 30  # rows of the table: a folder of a thousand stray files stays readable
+OMIT_NONE = {"omit none": True}  # metadata of an option added later: None is not stored, so that older files stay up to date
+LISTED = 30  # most rows of the table, so that it stays readable for a thousand stray files
 
 
 class PrepError(ValueError):
-    """Why a file cannot be used. The message holds no path, name or patient detail: it goes into the manifest."""
+    """A file cannot be used. The message goes into the manifest: it must hold no path, name or patient detail."""
 
 
 class SkipError(PrepError):
-    """The file is as it should be, and not for this data set."""
+    """The file is intact, but not meant for this data set."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one source file.
+    """Outcome of one source file.
 
     Attributes:
         name: path below the source folder; shown in the terminal, never stored.
         status: ``done``, ``skipped`` or ``failed``.
         cause: why, without identifiers.
-        detail: what else the terminal says; never stored.
+        detail: further text for the terminal; never stored.
         slices: number of slices written.
-        target: where the ground truth came from, ``reconstruction_esc`` for example.
+        target: where the ground truth comes from, for example ``reconstruction_esc``.
         split: split of the file's subject.
     """
 
@@ -66,22 +66,22 @@ class Pseudonyms:
     salt: str
 
     def of(self, *parts: str | int) -> str:
-        """Hashes the parts; their boundaries count."""
+        """Hash the parts; ("ab", "c") and ("a", "bc") differ."""
         return hmac.new(self.salt.encode(), json.dumps(parts).encode(), hashlib.sha256).hexdigest()[:16]
 
 
 def default_salt(seed: int) -> str:
-    """The salt used when none is given: reproducible from the seed, and so no secret."""
+    """The salt used if none is given: derived from the seed, and so not secret."""
     return f"es_medical/{seed}"
 
 
 def provenance(pseudonyms: Pseudonyms, configuration: Mapping[str, Any], digests: Iterable[str]) -> str:
-    """Digest of a configuration and of the bytes of all sources: the same whatever their names, folder and order."""
+    """Digest of a configuration and of the bytes of all sources; independent of their names, folder and order."""
     return pseudonyms.of("provenance", json.dumps(dict(configuration), sort_keys=True), *sorted(digests))
 
 
 def output_path(out: Path, default_name: str) -> Path:
-    """The file to write: OUT itself when it ends in .h5 or .hdf5, else OUT is a folder that gets `default_name`.
+    """The file to write: OUT itself if it ends in .h5 or .hdf5, else `default_name` in the folder OUT.
 
     Raises:
         PrepError: OUT ends in another suffix.
@@ -94,7 +94,7 @@ def output_path(out: Path, default_name: str) -> Path:
 
 
 def check_replaceable(out: Path, overwrite: bool) -> None:
-    """Refuses to replace a file that is not a slice file of es_medical, unless `overwrite` is set.
+    """Check that OUT may be replaced: it is a slice file of es_medical, does not exist, or `overwrite` is set.
 
     Raises:
         PrepError: OUT exists, is no slice file, and `overwrite` is False.
@@ -104,7 +104,7 @@ def check_replaceable(out: Path, overwrite: bool) -> None:
 
 
 def stored_digest(out: Path) -> str | None:
-    """Digest of the slice file at OUT, or None when there is no such file."""
+    """Digest of the slice file at OUT, or None if there is none."""
     from es_medical.data import read_header
 
     try:
@@ -119,7 +119,7 @@ def manifest_path(out: Path) -> Path:
 
 
 def write_manifest(out: Path, digest: str, outcomes: Iterable[Outcome], pseudonyms: Pseudonyms) -> None:
-    """Writes the manifest of a finished slice file whole, beside it: counts, configuration, and each source by its hash."""
+    """Write the manifest next to a finished slice file, atomically: counts, configuration, and each source by its hash."""
     from es_medical.data import read_header
     from es_medical.data.atomic import whole_or_not
 
@@ -148,7 +148,7 @@ def source_hash(name: str, pseudonyms: Pseudonyms) -> str:
 
 
 def earlier_outcomes(out: Path, digest: str, names: Iterable[str], pseudonyms: Pseudonyms) -> list[Outcome] | None:
-    """Outcomes of the run that made OUT from the same input and configuration, or None when it is to be made anew."""
+    """Outcomes of the run that made OUT from the same input and configuration, or None if OUT must be made anew."""
     if stored_digest(out) != digest:
         return None
     try:
@@ -162,7 +162,7 @@ def earlier_outcomes(out: Path, digest: str, names: Iterable[str], pseudonyms: P
 
 
 def announce_changes(out: Path, configuration: Mapping[str, Any], console: Console) -> None:
-    """Says which knobs differ from those of the file that is about to be replaced."""
+    """Print which options differ from those of the file that is about to be replaced."""
     from es_medical.data import read_header
 
     if stored_digest(out) is None:
@@ -186,7 +186,7 @@ def split_counts(splits: Mapping[str, int]) -> str:
 
 
 def print_summary(outcomes: Iterable[Outcome], console: Console) -> None:
-    """Prints counts, and each file that was not done with its cause."""
+    """Print counts, and each file that was not done, or has a note, with the cause."""
     from rich.markup import escape
     from rich.table import Table
 

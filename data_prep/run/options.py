@@ -1,6 +1,6 @@
-"""Options of the commands: those that several have, and how a dataclass of annotated options becomes the options of a command.
+"""Options that several commands share, and the decorator that turns a dataclass of annotated options into command options.
 
-The fields of the dataclass are the knobs that decide what a file holds, each with its help beside it:
+The fields of the dataclass decide what a file holds; each has its help next to it:
 
     @dataclass(frozen=True, kw_only=True)
     class DemoOptions:
@@ -10,7 +10,7 @@ The fields of the dataclass are the knobs that decide what a file holds, each wi
     @command(app)
     def demo(out: Out, options: DemoOptions, overwrite: Overwrite = False) -> bool: ...
 
-makes the command `demo OUT --size 64 --without-image --overwrite`. These modules import nothing heavy: `--help` is quick.
+makes the command `demo OUT --size 64 --without-image --overwrite`. These modules import nothing heavy, so `--help` is fast.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ CenterFraction = Annotated[float, typer.Option(help="Fraction of the lines that 
 
 
 class CommandLineType(NamedTuple):
-    """Type of an option on the command line, where the field has another."""
+    """Type of an option on the command line, if it differs from that of the field."""
 
     type: Any
 
 
 def seed_option(help: str, show_default: bool | str = True) -> OptionInfo:
-    """A seed that torch's generator takes whole."""
+    """An option for a seed in the range that torch's generator distinguishes."""
     return typer.Option(help=help, min=0, max=MAX_SEED, show_default=show_default)
 
 
@@ -79,7 +79,7 @@ def val_option(what: str) -> OptionInfo:
 
 @contextmanager
 def exit_on_user_error() -> Iterator[None]:
-    """End the command with a message and status 1 on an error that the user can put right."""
+    """End the command with a message and status 1 on an error that the user can fix."""
     try:
         yield
     except (ValueError, OSError) as error:
@@ -88,14 +88,14 @@ def exit_on_user_error() -> Iterator[None]:
 
 
 def command(app: typer.Typer, name: str | None = None) -> Callable[[Callable[..., bool]], Callable[..., bool]]:
-    """Register a function as a command whose parameter `options` is given by one option for each of its annotated fields.
+    """Register a function as a command; each annotated field of its parameter `options` becomes a command-line option.
 
-    The command ends with status 1 where the function returns False (a file failed) or raises what the user can put right.
+    The command ends with status 1 if the function returns False (a file failed) or raises an error that the user can fix.
     """
 
     def register(function: Callable[..., bool]) -> Callable[..., bool]:
         @wraps(function)
-        def call(**given: Any) -> bool:  # noqa: ANN401  as typer gives them
+        def call(**given: Any) -> bool:  # noqa: ANN401  whatever typer passes
             with exit_on_user_error():
                 knobs = {knob: not given.pop(knob) if _is_inverted(one) else given.pop(knob) for knob, one in spread.items()}
                 succeeded = function(**given, options=options(**knobs))
@@ -117,9 +117,9 @@ def command(app: typer.Typer, name: str | None = None) -> Callable[[Callable[...
 
 
 def option_parameters(options: type) -> dict[str, inspect.Parameter]:
-    """One parameter for each field of a dataclass that is annotated with a `typer.Option`, in their order.
+    """One parameter for each field of a dataclass that is annotated with a `typer.Option`, in order.
 
-    A flag `--without-...` is off where the field is True: its default is the opposite of the field's.
+    A flag `--without-...` is the negation of its field, and so is its default.
     """
     hints = get_type_hints(options, include_extras=True)
     found = {}
@@ -128,9 +128,8 @@ def option_parameters(options: type) -> dict[str, inspect.Parameter]:
         info = next((mark for mark in marks if isinstance(mark, OptionInfo)), None)
         if info is not None:
             kind = next((mark.type for mark in marks if isinstance(mark, CommandLineType)), kind)
-            one = field.replace(annotation=Annotated[kind, info])
-            one = one.replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD)
-            found[name] = one.replace(default=not one.default) if _is_inverted(one) else one
+            parameter = field.replace(annotation=Annotated[kind, info], kind=inspect.Parameter.POSITIONAL_OR_KEYWORD)
+            found[name] = parameter.replace(default=not parameter.default) if _is_inverted(parameter) else parameter
     return found
 
 

@@ -1,4 +1,4 @@
-"""What a command tells the runner: which sources there are, which slices to make of them, and what to say at the end."""
+"""What a command gives to the runner: the sources, the slices to make from them, and what to report at the end."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ COPY = "same pixels as another one: left out"
 
 
 class Inventory(NamedTuple):
-    """What there is to prepare.
+    """The sources of a run.
 
     Attributes:
         sources: name of every source that is read -> SHA-256 of its bytes; shown by name, stored by salted hash.
-        outcomes: of sources that no task reads, of stray and of broken files.
-        identity: what decides the file beside the configuration: digests of sources, with their split where a folder says it.
-        others: other names that the manifest may hold by their hash.
+        outcomes: outcomes of sources that no task reads, of stray files and of broken files.
+        identity: what determines the file in addition to the configuration: digests of sources, with the split if their folder
+            sets it.
+        others: other names that the manifest may hold as hashes.
     """
 
     sources: Mapping[str, str]
@@ -30,22 +31,22 @@ class Inventory(NamedTuple):
     others: Sequence[str] = ()
 
     def names(self) -> list[str]:
-        """Every name that the manifest may hold by its hash."""
+        """Every name that the manifest may hold as a hash."""
         return [*self.sources, *(outcome.name for outcome in self.outcomes), *self.others]
 
     def deciding(self) -> list[str]:
-        """What decides the file beside the configuration; sources that cannot be read count by the cause."""
+        """What determines the file in addition to the configuration; unreadable sources are represented by the cause."""
         return [*self.identity, *(outcome.cause for outcome in self.outcomes if outcome.status == "failed")]
 
 
 class Task(NamedTuple, Generic[W]):
-    """Some slices to make of one source; the tasks of a source follow each other.
+    """Slices to make from one source; the tasks of a source are consecutive.
 
     Attributes:
-        source: its name.
-        work: what `make` needs to know.
-        file: the one file of the source that this task reads, by name: it fails alone. "" where a failure is the whole
-            source's, of which then no slice is kept.
+        source: name of the source.
+        work: the argument of `Plan.make`.
+        file: name of the one file that this task reads, if a failure affects only this file. "" if a failure affects the whole
+            source, of which then no slice is kept.
     """
 
     source: str
@@ -54,14 +55,14 @@ class Task(NamedTuple, Generic[W]):
 
 
 class Made(NamedTuple):
-    """What became of a task.
+    """Result of a task.
 
     Attributes:
-        records: its slices, in order; what `Plan.measure` takes where there is one.
-        notes: what a user should know of these slices, without names; counted for each source.
-        failure: why there are none, without names or paths: it goes into the manifest.
-        content: hash of what was made; of several tasks with the same one only the first is kept. "" for never a copy.
-        detail: what else the terminal says of a failure; never stored.
+        records: its slices, in order, or the input of `Plan.measure` if the plan has one.
+        notes: notes on these slices for the user, without names; counted for each source.
+        failure: why there are no slices, without names or paths: it goes into the manifest.
+        content: hash of the result; of several tasks with the same hash only the first is kept. "" disables this check.
+        detail: further text on a failure for the terminal; never stored.
     """
 
     records: Sequence[Any] = ()
@@ -72,7 +73,7 @@ class Made(NamedTuple):
 
 
 class Operator(Protocol):
-    """What all slices of a file are measured by."""
+    """The acquisition that all slices of a file share."""
 
     @property
     def with_image(self) -> bool:
@@ -84,7 +85,7 @@ class Operator(Protocol):
 
 @dataclass
 class Tally:
-    """What became of the tasks of one source so far."""
+    """Results of the tasks of one source so far."""
 
     name: str
     splits: Counter[str] = field(default_factory=Counter)
@@ -99,16 +100,16 @@ class Tally:
         return self.splits.total()
 
     def done(self, notes: Iterable[str], target: str) -> Outcome:
-        """The outcome of a source with slices."""
+        """The outcome of a source that gave slices."""
         return Outcome(self.name, "done", "; ".join(notes), slices=self.n, target=target, split=", ".join(sorted(self.splits)))
 
     def shares(self, n: int, unit: str = "") -> list[str]:
-        """The notes, each with the number of slices that it is for, of n."""
+        """The notes, each with the number of slices (of n) that it applies to."""
         return [f"{note} ({count} of {n}{unit})" for note, count in sorted(self.notes.items())]
 
 
 def image_outcomes(tally: Tally, target: str, known: Mapping[str, Sequence[str]] | None = None) -> list[Outcome]:
-    """What to say of a file of images: `known` are notes on files as a whole, by name."""
+    """Outcome of a file of images; `known` holds notes on whole files, by name."""
     if tally.failures:
         return tally.failures
     if tally.n == 0:
@@ -118,7 +119,7 @@ def image_outcomes(tally: Tally, target: str, known: Mapping[str, Sequence[str]]
 
 
 class Preview(NamedTuple):
-    """What a dry run says where slices need not be made for it: a line for each source, and what would be written."""
+    """Text of a dry run that makes no slices: a line for each source, and what would be written."""
 
     lines: Sequence[str]
     slices: str
@@ -130,21 +131,21 @@ def _as_they_are(records: Sequence[Any]) -> Sequence[SliceRecord]:
 
 @dataclass(frozen=True)
 class Plan(Generic[W]):
-    """What is to be done.
+    """Everything that the runner does for one file.
 
     Attributes:
-        operator: what all slices are measured by.
-        shapes: of a measurement and an image.
-        make: the slices of one task; raises PrepError with the cause where there are none.
-        tasks: in the order of the file.
-        report: what to say of a source, from what became of its tasks.
-        outcomes: of sources that were read for this plan and are not taken.
+        operator: the acquisition that all slices share.
+        shapes: shapes of a measurement and an image.
+        make: makes the slices of one task; raises PrepError with the cause if there are none.
+        tasks: the tasks, in the order of the file.
+        report: gives the outcomes of a source from the results of its tasks.
+        outcomes: outcomes of sources that were read for this plan but are not taken.
         coils: number of coils, 0 for measurements without a coil axis.
-        measure: makes records of `batch` slices at a time, where that is quicker than one by one.
+        measure: makes records of `batch` slices at a time, if that is faster than one by one.
         batch: see `measure`.
-        whole: sources of which every slice is taken: where their records lack a `data_range`, it is their common maximum.
-        what: number and name of the sources, for the error where no slice could be made of them; "" counts files.
-        preview: what a dry run says; None makes every slice and keeps none.
+        whole: sources of which every slice was examined: if their records lack a `data_range`, it is their common maximum.
+        what: number and name of the sources, for the error if no slice can be made from them; "" counts files.
+        preview: text of a dry run; None makes every slice and stores none.
     """
 
     operator: Operator

@@ -1,12 +1,12 @@
-"""What all commands do around their own reading: checks, "up to date", threads, the file, its manifest, the summary.
+"""Run a preparation command: check whether OUT is up to date, run the tasks in threads, write file, manifest and summary.
 
-A command (`fastmri`, `lidc`, `div2k`, a demo) brings three things and calls `run`:
+A command (`fastmri`, `lidc`, `div2k`, a demo) prepares three things and calls `run`:
 
-- an `Inventory`: the sources there are (name -> SHA-256) and what is left out. It decides whether the file is up to date;
-- a function that makes the `Plan` where it is not: the operator, the tasks in the order of the file, and `make(work)`, which
+- an `Inventory`: the sources (name -> SHA-256) and what is left out. It determines whether the file is up to date;
+- a function that makes the `Plan` if it is not: the operator, the tasks in the order of the file, and `make(work)`, which
   turns the work of one task into a `Made`: records, or the cause of a failure. It is called from several threads. A task may
-  make one slice or thousands; they are held in memory, so let it make some 10 MB;
-- the lines to end with, made from the header of the file and what became of the sources.
+  make one slice or thousands; they are held in memory, so aim at about 10 MB;
+- a function that gives the final lines of output from the header of the file and the outcomes of the sources.
 
     check_replaceable(prep.out, overwrite)   # before the sources are read
     inventory = Inventory(sources={"a.gz": "9f..."}, outcomes=[...], identity=["9f..."])
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
         @property
         def seed(self) -> int:
-            """Seed of whatever is drawn."""
+            """Seed of everything that is drawn."""
 
 
 O = TypeVar("O", bound="Knobs")  # noqa: E741  options
@@ -61,16 +61,16 @@ O = TypeVar("O", bound="Knobs")  # noqa: E741  options
 
 @dataclass(frozen=True)
 class PrepRun(Generic[O]):
-    """One run of a command.
+    """One run of a preparation command.
 
     Attributes:
-        command: its name, as the stored configuration calls it.
-        options: a dataclass of every knob that decides what the file holds, and of nothing else: no path, no salt.
+        command: its name in the stored configuration.
+        options: a dataclass of every option that decides what the file holds, and of nothing else: no path, no salt.
         out: the file to write.
         salt: secret behind the hashed ids.
         workers: number of threads.
-        pool: the threads, or None for this one; see `data_prep.run.workers.worker_pool`.
-        console: where to say what was done.
+        pool: the threads, or None to work in this one; see `data_prep.run.workers.worker_pool`.
+        console: where messages are printed.
     """
 
     command: str
@@ -87,22 +87,22 @@ class PrepRun(Generic[O]):
         return Pseudonyms(self.salt)
 
     def configuration(self) -> dict[str, object]:
-        """What is stored in the file: every knob that decides its content, and no path."""
-        knobs = {one.name: (getattr(self.options, one.name), one.metadata) for one in fields(self.options)}
+        """The configuration stored in the file: every option that decides its content, and no path."""
+        knobs = {field.name: (getattr(self.options, field.name), field.metadata) for field in fields(self.options)}
         kept = {name: value for name, (value, metadata) in knobs.items() if value is not None or metadata != OMIT_NONE}
         return {"command": self.command, "recipe": RECIPE, **kept}
 
     def mapped(self, function: Callable[[T], R], items: Sequence[T], label: str) -> Iterator[R]:
-        """Results in order, from the threads of this run, with a progress bar."""
+        """Apply a function in the threads of this run; the results are in order, with a progress bar."""
         return tracked(ordered_map(function, items, self.pool, 2 * self.workers), len(items), label)
 
     def say(self, *lines: str) -> None:
-        """Print lines as they are, however long."""
+        """Print lines as they are, without wrapping."""
         for line in lines:
             self.console.print(line, soft_wrap=True, markup=False, highlight=False)
 
     def give_up(self, outcomes: Iterable[Outcome], why: str) -> NoReturn:
-        """Print what became of the sources and raise PrepError."""
+        """Print the outcomes and raise PrepError."""
         print_summary(outcomes, self.console)
         raise PrepError(f"{why}: nothing was written")
 
@@ -111,7 +111,7 @@ Lines = Callable[[SliceHeader, Sequence[Outcome]], Iterable[str]]
 
 
 def measured_by(describe: Callable[[SliceHeader], str], out: Path) -> Lines:
-    """Lines to end with: what the slices were measured by, their noise, and where the manifest is."""
+    """Final lines of output: the acquisition, its noise, and the path of the manifest."""
     return lambda header, _: (f"{describe(header)}, {noise_and_truth(header)}", f"manifest: {manifest_path(out)}")
 
 
@@ -129,19 +129,19 @@ def run(
     overwrite: bool = False,
     table: bool = True,
 ) -> bool:
-    """Writes the slice file and its manifest, unless they are up to date.
+    """Write the slice file and its manifest, unless they are up to date.
 
     Args:
-        prep: of this run.
-        inventory: what there is.
-        plan: makes the plan where the file is not up to date.
-        lines: what to end with, from the header of the file and the outcomes.
+        prep: the preparation run.
+        inventory: the sources.
+        plan: makes the plan; called if the file is not up to date.
+        lines: gives the final lines of output from the header of the file and the outcomes.
         dry_run: write nothing.
         overwrite: make the file anew even if it is up to date.
-        table: print what became of every source.
+        table: print the outcome of every source.
 
     Returns:
-        whether nothing failed.
+        True if nothing failed.
 
     Raises:
         PrepError: no slice could be made.
@@ -169,7 +169,7 @@ def nothing_failed(outcomes: Iterable[Outcome]) -> bool:
 
 
 def show_preview(prep: PrepRun[Any], preview: Preview, outcomes: Sequence[Outcome]) -> bool:
-    """What a dry run says; returns whether nothing failed."""
+    """Print the text of a dry run; return True if nothing failed."""
     prep.say(*preview.lines, f"dry run: would write {preview.slices} to {prep.out}")
     print_summary(outcomes, prep.console)
     return nothing_failed(outcomes)
@@ -187,9 +187,9 @@ def _dry_run(prep: PrepRun[Any], inventory: Inventory, plan: Plan[Any]) -> bool:
 
 def _write(prep: PrepRun[Any], inventory: Inventory, plan: Plan[Any], digest: str) -> list[Outcome]:
     announce_changes(prep.out, prep.configuration(), prep.console)
-    lineage = {source_hash(name, prep.pseudonyms): one for name, one in inventory.sources.items()}
-    made = plan.operator.header()
-    header = replace(made, configuration=prep.configuration(), source_digests=lineage, digest=digest)
+    lineage = {source_hash(name, prep.pseudonyms): source_digest for name, source_digest in inventory.sources.items()}
+    acquisition = plan.operator.header()
+    header = replace(acquisition, configuration=prep.configuration(), source_digests=lineage, digest=digest)
     with SliceWriter(prep.out, header, plan.size, plan.operator.with_image, plan.coils, plan.shapes) as writer:
         outcomes = [*inventory.outcomes, *plan.outcomes, *_gather(prep, plan, writer).outcomes]
         if writer.n == 0:
@@ -199,14 +199,14 @@ def _write(prep: PrepRun[Any], inventory: Inventory, plan: Plan[Any], digest: st
 
 
 class RunOutcomes(NamedTuple):
-    """What became of every source that was planned, and the slices of each split."""
+    """The outcomes of all planned sources, and the number of slices of each split."""
 
     outcomes: list[Outcome]
     splits: Counter[str]
 
 
 def _gather(prep: PrepRun[Any], plan: Plan[Any], writer: SliceWriter | None) -> RunOutcomes:
-    """Makes the slices of every task and writes them, source by source."""
+    """Make the slices of every task and write them, source by source."""
     gathered, sink, seen = RunOutcomes([], Counter()), _Sink(plan, writer), set[str]()
     results = prep.mapped(partial(_made, make=plan.make), plan.tasks, "slices")
     for name, group in groupby(zip(plan.tasks, results, strict=True), key=lambda pair: pair[0].source):
@@ -239,12 +239,14 @@ def _made(task: Task[W], make: Callable[[W], Made]) -> Made:
         return make(task.work)
     except PrepError as error:
         return Made(failure=str(error))
-    except Exception as error:  # one bad file never stops the others; its text may hold content of the file
+    except (
+        Exception
+    ) as error:  # one bad file never stops the others; its message may hold content of the file
         return Made(failure=f"unexpected {type(error).__name__}")
 
 
 class _Sink:
-    """Where slices go: measured some at a time, then into the file, or nowhere in a dry run."""
+    """Collect slices, measure them in batches and write them to the file; in a dry run, discard them."""
 
     def __init__(self, plan: Plan[Any], writer: SliceWriter | None) -> None:
         self.plan, self.writer = plan, writer
@@ -256,14 +258,14 @@ class _Sink:
         self.levels = list[tuple[float, float, float]]()  # scale, maximum in raw units and data_range of each slice
 
     def add(self, slices: Sequence[Any]) -> None:
-        """Take slices up, and write them once there are enough."""
-        for one in slices if self.writer is not None else ():
-            self.pending.append(one)
+        """Add slices, and write them once a batch is complete."""
+        for item in slices if self.writer is not None else ():
+            self.pending.append(item)
             if len(self.pending) == self.plan.batch:
                 self.flush()
 
     def flush(self) -> None:
-        """Write what is left."""
+        """Write the pending slices."""
         if self.writer is not None and self.pending:
             for record in self.plan.measure(self.pending):
                 self.writer.append(record)
@@ -271,7 +273,7 @@ class _Sink:
             self.pending.clear()
 
     def end(self, tally: Tally) -> None:
-        """End a source: take the slices of a broken one back, and say the maximum of a whole one."""
+        """End a source: remove the slices of a broken source, or store the common maximum of a whole one as data range."""
         if self.writer is None:
             return
         if tally.broken:

@@ -1,4 +1,4 @@
-"""Which subject goes to training, validation or test."""
+"""Assign subjects to training, validation or test."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Shares:
     """How many volumes each split gets.
 
     Attributes:
-        train: volumes for training and validation; with `test`, fractions when they add up to at most 1.
-        test: volumes for test. When there are fewer than train + test volumes, only the ratio counts.
+        train: volumes for training and validation; `train` and `test` are fractions if they add up to at most 1.
+        test: volumes for test. If there are fewer than train + test volumes, only the ratio counts.
         val: validation volumes, taken from the training ones; None takes about 5 %.
     """
 
@@ -32,7 +32,7 @@ class Shares:
         """(train, val, test) for n volumes.
 
         Raises:
-            PrepError: a share that is negative or no finite number, or none at all.
+            PrepError: a share is negative or not finite, or `train` is 0.
 
         >>> Shares().counts(973), Shares().counts(10), Shares(0.5, 0.5, val=0).counts(8)
         ((855, 45, 73), (8, 1, 1), (4, 0, 4))
@@ -51,15 +51,15 @@ class Shares:
 
 
 def split_subjects(subjects: Sequence[str], seed: int, shares: Shares) -> dict[str, str | None]:
-    """Assigns whole subjects to splits, by a hash of (seed, subject): order, names and folders do not matter.
+    """Assign whole subjects to splits by a hash of (seed, subject); order, names and folders do not matter.
 
     Args:
         subjects: the subject of each volume.
         seed: seed of the split.
-        shares: volumes for each split; a split may get more, by the last subject's other volumes.
+        shares: volumes for each split; a split may get more, since all volumes of its last subject are included.
 
     Returns:
-        subject -> ``train``, ``val``, ``test``, or None when the counts asked for are reached.
+        subject -> ``train``, ``val``, ``test``, or None once the requested counts are reached.
 
     Raises:
         PrepError: no subject is left for training.

@@ -1,6 +1,6 @@
-"""A map over files: in order, in one thread or in several, with a progress bar and bounded memory.
+"""Map a function over files in order, in one or several threads, with a progress bar and bounded memory.
 
-Threads and not processes: reading, hashing and Fourier transforms release Python's lock, and nothing has to be copied.
+Threads are used rather than processes: reading, hashing and FFTs release Python's global lock, and no data are copied.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ R = TypeVar("R")
 
 
 def default_workers() -> int:
-    """As many threads as this process may use cores, 8 at most."""
+    """Number of cores that this process may use, at most 8."""
     return min(usable_cores(), 8)
 
 
 @contextmanager
 def worker_pool(workers: int) -> Iterator[Executor | None]:
-    """Threads for all passes of a run, or None to work in this one.
+    """Thread pool for all passes of a run, or None to work in the calling thread.
 
-    Each does its own Fourier transforms: torch uses one thread for each of them meanwhile.
+    Meanwhile torch uses a single thread per operation, since each worker does its own Fourier transforms.
 
     Args:
-        workers: number of threads; 1 or less works in this one.
+        workers: number of threads; 1 or less works in the calling thread.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -52,13 +52,13 @@ def worker_pool(workers: int) -> Iterator[Executor | None]:
 
 
 def ordered_map(function: Callable[[T], R], items: Sequence[T], pool: Executor | None, ahead: int = 4) -> Iterator[R]:
-    """Results in the order of the items; at most `ahead` of them wait at a time, so memory stays bounded.
+    """Results in the order of the items; at most `ahead` are pending at a time, so memory stays bounded.
 
     Args:
-        function: what to apply.
-        items: what to apply it to.
-        pool: threads, or None for this one.
-        ahead: results under way at a time; at least the number of threads.
+        function: the function to apply.
+        items: its arguments.
+        pool: threads, or None for the calling thread.
+        ahead: largest number of pending results; at least the number of threads.
     """
     if pool is None:
         yield from map(function, items)
@@ -72,6 +72,6 @@ def ordered_map(function: Callable[[T], R], items: Sequence[T], pool: Executor |
 
 
 def tracked(results: Iterator[R], total: int, label: str) -> Iterator[R]:
-    """Passes results on and draws a progress bar on the error stream."""
+    """Yield the results, and draw a progress bar on the error stream."""
     console = Console(stderr=True)
     yield from track(results, label, total, console=console, transient=True, disable=not console.is_terminal)
