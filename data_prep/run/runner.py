@@ -239,9 +239,7 @@ def _made(task: Task[W], make: Callable[[W], Made]) -> Made:
         return make(task.work)
     except PrepError as error:
         return Made(failure=str(error))
-    except (
-        Exception
-    ) as error:  # one bad file never stops the others; its message may hold content of the file
+    except Exception as error:  # one bad file never stops the others; its message may hold content of the file
         return Made(failure=f"unexpected {type(error).__name__}")
 
 
