@@ -223,7 +223,7 @@ def test_file_that_is_no_configuration_is_named(tmp_path, text):
 def test_size_beside_a_data_file_is_refused(tmp_path):
     source = write_sinograms(tmp_path / "slices.h5")
     words = diagnose(tmp_path, "lidc_ct", "--data", source, "--size", 16, "--views", 6, "--sigma", 0.01, code=1)
-    assert "--size is for a look without" in words
+    assert "--size is for use without a data file" in words
 
 
 def test_command_line_loads_nothing_heavy():

@@ -1,5 +1,5 @@
-"""What trains: one step, the MONAI engines around it, checkpoints, and what a configuration builds. Start reading at `step.py`.
+"""Training: one step, the MONAI engines around it, checkpoints and the factories of a bundle. Start reading at `step.py`.
 
-`trainer.py` and `evaluator.py` are the engines, `checkpoint.py` keeps weights and states, `setup.py` and `operators.py` are the
-functions that the bundles name, `config.py` checks their knobs. Whole jobs made of these are in `es_medical.jobs`.
+`trainer.py` and `evaluator.py` are the engines, `checkpoint.py` saves weights and states, `setup.py` and `operators.py` have
+the factories that the bundles name, `config.py` checks their knobs. `es_medical.jobs` builds whole jobs from these.
 """

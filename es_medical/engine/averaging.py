@@ -1,4 +1,4 @@
-"""An average of the weights over the steps of a training: it is scored, kept and used; the weights go on being trained."""
+"""Moving average of the weights over the training steps: it is scored, saved and used, while the weights are trained."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -10,7 +10,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from es_medical.engine.distributed import unwrapped
 
-LAG = 9  # the average is at first over about the last tenth of the steps so far: random initial weights are soon forgotten
+LAG = 9  # early on, the average spans about the last tenth of the steps so far: random initial weights are soon forgotten
 
 
 class WeightAverage:
@@ -21,16 +21,16 @@ class WeightAverage:
         average <- d_k average + (1 - d_k) weights,    d_k = min(decay, k / (k + 9)),
 
     so that the first update takes the weights. Up to step 9 decay / (1 - decay), 891 for 0.99 and 8991 for 0.999, the average
-    is over about the last tenth of the steps, and the decay itself changes nothing.
+    spans about the last tenth of the steps and does not depend on the decay.
 
-    Nothing is read back from the device, and only numbers that all processes share are used: each has the same average.
-    Buffers, as those of batch normalisation, are not averaged.
+    Nothing is read back from the device. Only numbers shared by all processes are used, so each has the same average.
+    Buffers, such as those of batch normalisation, are not averaged.
 
-    The average is put in place of the weights for as long as it is used, so that whatever holds the network (compiled code,
-    a parallel wrapper, the optimiser) needs to know nothing of it.
+    While in use, the average is copied into the network's own parameters, so compiled code, a parallel wrapper and the
+    optimiser need no change.
 
     Args:
-        network: what is trained, on its device; a parallel wrapper is taken off.
+        network: the network in training, on its device; a parallel wrapper is removed.
         decay: between 0 and 1, e.g. 0.999 to average over about the last 1000 steps.
 
     Raises:
@@ -46,14 +46,14 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Count the weights in; call it after each step of the optimiser."""
+        """Add the current weights to the average; call this after each optimiser step."""
         decay = min(self.decay, self.steps / (self.steps + LAG))
         get_ema_multi_avg_fn(decay)(tuple(self._averages), tuple(self._weights), self.steps)
         self.steps += 1
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Put the average in place of the weights; at the end the weights are back, bit by bit. No change before `update`."""
+        """Use the average in place of the weights, then restore them bit for bit. Does nothing before the first `update`."""
         if self.steps == 0:
             yield
             return
@@ -65,15 +65,15 @@ class WeightAverage:
             _assign(self._weights, trained)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the average, by the names of the network's own state, and the number of updates."""
+        """Return the average, under the names of the network's state dict, and the number of updates."""
         with self.applied():
             return {"weights": {name: value.clone() for name, value in self.network.state_dict().items()}, "steps": self.steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `state_dict` returned; the weights of the network stay as they are.
+        """Restore what `state_dict` returned; the network's weights are unchanged.
 
         Raises:
-            RuntimeError: the average is of another network.
+            RuntimeError: the average belongs to another network.
         """
         trained = _copies(self._weights)
         self.network.load_state_dict(state["weights"])
@@ -83,7 +83,7 @@ class WeightAverage:
 
 
 def in_use(average: WeightAverage | None) -> AbstractContextManager[None]:
-    """Put an average in place of the weights, where there is one (see `WeightAverage.applied`)."""
+    """Use the average, if there is one, in place of the weights (see `WeightAverage.applied`)."""
     return nullcontext() if average is None else average.applied()
 
 

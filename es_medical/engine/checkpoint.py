@@ -31,19 +31,19 @@ LAST, BEST, MODEL = "last.pt", "reconstructor.pt", "model.pt"
 class Checkpoints:
     """Writes three files in a bundle's `models` folder, each whole or not at all.
 
-    `last.pt`: everything to go on with (weights, optimiser, epoch, best score, random states of every process).
-    `reconstructor.pt`: the best weights, for evaluation and inference. `model.pt`: the denoiser of these alone, the plain
-    state dict that MONAI's export commands take.
+    `last.pt`: everything needed to resume (weights, optimiser, epoch, best score, random states of every process).
+    `reconstructor.pt`: the best weights, for evaluation and inference. `model.pt`: the denoiser of the best weights alone,
+    as the plain state dict that MONAI's export commands take.
 
     Args:
-        folder: where the files are.
-        network: the reconstructor, its parallel wrapper included.
+        folder: the `models` folder.
+        network: the reconstructor, with its parallel wrapper.
         network_def: the denoiser in it.
-        physics: the operator it is trained for; its mask is kept with the best weights.
-        inferer: how it is used; its settings are kept with the best weights.
-        scheduler: of the learning rate.
-        data_file: slice file of the training; how it was made is kept with the best weights, so that a scan can be prepared
-            in the same way.
+        physics: the operator it is trained for; its mask is saved with the best weights.
+        inferer: how it is used; its settings are saved with the best weights.
+        scheduler: learning rate scheduler.
+        data_file: slice file of the training; how it was prepared is saved with the best weights, so that a scan can be
+            prepared in the same way.
     """
 
     def __init__(
@@ -60,14 +60,14 @@ class Checkpoints:
         self.physics, self.inferer, self.scheduler = physics, inferer, scheduler
         self.preparation = {} if data_file is None else preparation(data_file)
         self.best_score, self.best_epoch = float("-inf"), 0
-        self.key = gather([uuid.uuid4().hex])[0]  # of this training, to know its files from those of another one
+        self.key = gather([uuid.uuid4().hex])[0]  # of this training: tells its files from another one's
 
     @property
     def _identity(self) -> Identity:
         return Identity.of(self.network, self.physics, self.inferer)
 
     def save_best(self, score: float, epoch: int) -> bool:
-        """Keep the weights of `epoch` if their score is the best so far; a score that is not finite never is."""
+        """Save the weights of `epoch` if their score is the best so far; a score that is not finite never is."""
         better = score > self.best_score and score < float("inf")
         if better:
             self.best_score, self.best_epoch = score, epoch
@@ -79,19 +79,19 @@ class Checkpoints:
         return better
 
     def _write_denoiser(self) -> None:
-        """Keep the denoiser's own weights; of a method that uses none there are none, nor those of an earlier training."""
+        """Save the denoiser's weights; for a method without a denoiser, delete those of an earlier training."""
         if any(module is self.network_def for module in self.network.modules()):
             _write(self.network_def.state_dict(), self.folder / MODEL)
         else:
             (self.folder / MODEL).unlink(missing_ok=True)
 
     def save_last(self, trainer: Trainer, run_id: str, identity: Mapping[str, str] | None = None) -> None:
-        """Keep everything that `resume` needs.
+        """Save everything that `resume` needs.
 
         Args:
             trainer: the trainer, between two epochs.
-            run_id: the MLflow run to go on with.
-            identity: what the training is, by name: method and key metric.
+            run_id: the MLflow run to continue.
+            identity: method and key metric of the training, by name.
         """
         states = gather([random_states(trainer.generator)])
         if rank() == 0:
@@ -114,41 +114,43 @@ class Checkpoints:
 
         Raises:
             FileNotFoundError: there is nothing to resume.
-            ValueError: another number of processes wrote it.
+            ValueError: it was written by another number of processes.
         """
         state = _read(self.folder / LAST, "train first, or leave out --resume")
         if len(state["random"]) != world_size():
             raise ValueError(
                 f"{self.folder / LAST} was written by {len(state['random'])} processes, {world_size()} are running: "
-                "resume with as many, so that the random numbers go on as they were"
+                "resume with the same number, so that the random numbers continue"
             )
         return state
 
     def resume(self, state: dict[str, Any], trainer: Trainer, identity: Mapping[str, str] | None = None) -> None:
-        """Put the trainer, network, its average, optimiser, scheduler and random numbers where `state` left them.
+        """Restore the trainer, network, its average, optimiser, scheduler and random numbers from `state`.
 
-        The numbers of the configuration hold from here on, changed or not: learning rate, milestones, weight decay, batch.
-        With another key metric the choice of the best weights starts again.
+        The configuration's values apply from here on, even if changed: learning rate, milestones, weight decay, batch size.
+        With another key metric, the choice of the best weights starts again.
 
         Raises:
-            ValueError: the weights are of another network, method, sampling mask or scanner.
+            ValueError: the weights belong to another network, method, sampling mask or scanner.
         """
         before, now = state["identity"], dict(identity or {})
-        trained, configured = (current_name(str(one.get("method"))) for one in (before, now))
+        trained, configured = (current_name(str(names.get("method"))) for names in (before, now))
         kept, given = Identity.kept(state), self._identity
         if trained != configured or not kept.same_mask(given):
             raise ValueError(
-                f"{self.folder / LAST} is of a training by method {trained} with its own sampling mask, this one "
+                f"{self.folder / LAST} is from a training by method {trained} with its own sampling mask, this one "
                 f"is by {configured} with {int(self.physics.mask.sum())} measured entries: resume with the same method "
-                "and data, or train anew in another ckpt_dir"
+                "and data, or start a new training in another ckpt_dir"
             )
         kept.refuse_other_network(given, "training", self.folder)
         if other := kept.other_scanner(given):
-            raise ValueError(f"{self.folder / LAST} is of a training for another operator: other {other}; resume with its data")
+            raise ValueError(
+                f"{self.folder / LAST} is from a training for another operator: other {other}; resume with its data"
+            )
         _load(self.network, state["reconstructor"], self.folder)
         groups = trainer.optimizer.state_dict()["param_groups"]
         trainer.optimizer.load_state_dict({"state": state["optimizer"]["state"], "param_groups": groups})
-        if trainer.average is not None and state.get("average"):  # without one it starts from the weights here
+        if trainer.average is not None and state.get("average"):  # otherwise it starts from these weights
             trainer.average.load_state_dict(state["average"])
         trainer.state.epoch, trainer.state.iteration = state["epoch"], state["epoch"] * trainer.state.epoch_length
         self._replay_schedule(trainer.state.epoch, trainer.state.iteration)
@@ -162,7 +164,7 @@ class Checkpoints:
         self._announce(state, trainer)
 
     def _replay_schedule(self, epochs: int, iteration: int) -> None:
-        """Bring the learning rate to where as many epochs of the configured schedule and its warm-up lead, bit by bit."""
+        """Set the learning rate to that after `epochs` of the configured schedule and warm-up, bit for bit."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step", UserWarning)  # no step is skipped
             for _ in range(epochs):
@@ -171,7 +173,7 @@ class Checkpoints:
             self.scheduler.warm_up(iteration)
 
     def _announce(self, state: dict[str, Any], trainer: Trainer) -> None:
-        before, now = (one["param_groups"][0]["lr"] for one in (state["optimizer"], trainer.optimizer.state_dict()))
+        before, now = (saved["param_groups"][0]["lr"] for saved in (state["optimizer"], trainer.optimizer.state_dict()))
         change = "" if now == before else f" (it was {before:g})"
         logger.info("resumed after epoch %d, learning rate %g%s", state["epoch"], now, change)
         if trainer.state.iteration != state["iteration"]:
@@ -197,21 +199,21 @@ def load_weights(folder: str | Path, network: nn.Module, physics: Operator, infe
     Args:
         folder: the `models` folder of the training.
         network: the reconstructor, with or without a parallel wrapper.
-        physics: the operator that it will be used with; warns when the weights were trained with another mask or scanner.
-        inferer: how it will be used; warns when the weights were trained for other splits or noise.
-        key: of the training that the weights must be of; None takes any.
+        physics: the operator it will be used with; warns if the weights were trained with another mask or scanner.
+        inferer: how it will be used; warns if the weights were trained for other splits or noise.
+        key: key of the training that the weights must come from; None accepts any.
 
     Returns:
-        The epoch that the weights are of.
+        The epoch in which the weights were saved.
 
     Raises:
         FileNotFoundError: nothing was trained here yet.
-        ValueError: the weights are of another network, or of a method that takes another input.
-        RuntimeError: the weights are of another training than `key` names.
+        ValueError: the weights belong to another network, or to a method that takes another input.
+        RuntimeError: the weights come from another training than `key`.
     """
     state = _read(Path(folder) / BEST, "train first, or set ckpt_dir to the folder of a trained model")
     if key is not None and state["key"] != key:
-        raise RuntimeError(f"another training has written to {folder} meanwhile: give each its own ckpt_dir")
+        raise RuntimeError(f"another training has written to {folder} in the meantime: give each its own ckpt_dir")
     before, now = Identity.kept(state), Identity.of(network, physics, inferer)
     before.refuse_other_network(now, "weights", folder)
     _load(network, state["reconstructor"], folder)
@@ -220,7 +222,7 @@ def load_weights(folder: str | Path, network: nn.Module, physics: Operator, infe
 
 
 def preparation(data_file: str | Path) -> dict[str, Any]:
-    """Describe how a slice file was made: the knobs of its command, its grid, and the lines that its mask measures."""
+    """Describe how a slice file was made: options of its command, grid, and measured lines."""
     header = read_header(data_file)
     lines = {"measured": header.mask.tolist(), "acceleration": header.acceleration, "center_fraction": header.center_fraction}
     grid = {"size": list(header.size), "encoded_lines": header.encoded_lines}
@@ -237,8 +239,8 @@ def read_preparation(folder: str | Path) -> dict[str, Any]:
 
 
 def random_states(generator: torch.Generator) -> dict[str, Any]:
-    """Return every random state of this process as tensors, numbers and lists (loadable with weights_only)."""
-    name, keys, position, has_gauss, gauss = np.random.get_state()  # noqa: NPY002 - the global state is what is kept
+    """Return all random states of this process as tensors, numbers and lists (loadable with weights_only)."""
+    name, keys, position, has_gauss, gauss = np.random.get_state()  # noqa: NPY002 - the global state is saved
     version, internal, gauss_next = random.getstate()
     return {
         "training": generator.get_state(),
@@ -250,7 +252,7 @@ def random_states(generator: torch.Generator) -> dict[str, Any]:
 
 
 def set_random_states(states: dict[str, Any], generator: torch.Generator) -> None:
-    """Put back what `random_states` returned."""
+    """Restore what `random_states` returned."""
     generator.set_state(states["training"])
     torch.set_rng_state(states["torch"])
     if states["cuda"]:

@@ -1,4 +1,4 @@
-"""Checks of a bundle's configuration before anything is built from it: names, numbers, versions."""
+"""Check a bundle's configuration before anything is built from it: names, numbers, versions."""
 
 import difflib
 import inspect
@@ -23,14 +23,14 @@ TRUTH = {"true": True, "false": False}
 
 
 def check_configuration() -> None:
-    """Check the configuration that is being initialised; call it first in a bundle's `initialize`.
+    """Check the configuration being initialised; call this first in a bundle's `initialize`.
 
-    A top-level name that no file of the bundle has and nothing refers to is refused, with the nearest valid name (MONAI
-    accepts a misspelt override silently). A number written as text, as YAML 1.1 reads `lr: 1e-4`, becomes a number, and
-    `--resume false`, which the command line hands over as text, becomes false. An earlier name of a method becomes today's.
+    A top-level name that is in no file of the bundle and that nothing refers to is refused, with the nearest valid name
+    (MONAI accepts a misspelt override silently). Text becomes a number where one belongs (YAML 1.1 reads `lr: 1e-4` as
+    text), and `--resume false`, which the command line passes as text, becomes false. Old method names are updated.
 
     Raises:
-        ValueError: an unknown name, or text where a number or a truth value belongs.
+        ValueError: an unknown name, or text in place of a number or boolean.
     """
     _say_cause_last()
     workflow = _running_workflow()
@@ -45,9 +45,9 @@ def check_configuration() -> None:
 
 
 def resolved_configuration() -> dict[str, Any]:
-    """Return the configuration of the running workflow without its metadata, overrides included.
+    """Return the configuration of the running workflow, with overrides but without its metadata.
 
-    Top-level plain values are evaluated; definitions of objects stand as they are written.
+    Plain top-level values are evaluated; definitions of objects are returned as written.
     """
     parser = _running_workflow().parser
     content = {name: value for name, value in parser.get().items() if name != "_meta_"}
@@ -71,7 +71,7 @@ def check_names(given: Mapping[str, Any], shipped: Mapping[str, Any]) -> None:
 
 
 def as_typed(given: Mapping[str, Any], shipped: Mapping[str, Any]) -> dict[str, float | bool]:
-    """Return, as numbers and truth values, the values of `given` that are text where the bundle has one of those.
+    """Return the values of `given` that are text where the bundle has a number or boolean, converted to that type.
 
     Raises:
         ValueError: a text is neither.
@@ -85,7 +85,7 @@ def as_typed(given: Mapping[str, Any], shipped: Mapping[str, Any]) -> dict[str, 
             continue
         default = shipped[name]
         while isinstance(default, str) and default.startswith("@") and default[1:] in shipped:
-            default = shipped[default[1:]]  # `assumed_sigma: "@sigma"` is a number as sigma is
+            default = shipped[default[1:]]  # `assumed_sigma: "@sigma"` is a number because sigma is
         if isinstance(default, bool) or (default is None and text.lower() in TRUTH):
             typed[name] = _truth(name, text)
         elif isinstance(default, int | float):
@@ -108,7 +108,7 @@ def _number(name: str, text: str, default: float) -> float:
 
 
 def positive_int(name: str, value: float) -> int:
-    """Return a knob as a whole number; raises ValueError unless it is one, at least 1.
+    """Return `value` as an int; raise ValueError unless it is a whole number of at least 1.
 
     >>> positive_int("epochs", 80.0)
     80
@@ -119,7 +119,7 @@ def positive_int(name: str, value: float) -> int:
 
 
 def check_versions(metadata: Mapping[str, Any]) -> None:
-    """Warn for each package that the bundle's metadata asks for in a newer version than is installed."""
+    """Warn of each installed package that is older than the bundle's metadata requires."""
     asked = {package: metadata[key] for key, package in PACKAGES.items() if key in metadata}
     asked |= metadata.get("required_packages_version", {})
     for package, wanted in asked.items():
@@ -136,7 +136,7 @@ def check_versions(metadata: Mapping[str, Any]) -> None:
 
 
 def _say_cause_last() -> None:
-    """Print the cause below the traceback that ends a command: MONAI's own last line names a component only."""
+    """Print an error's cause below its traceback: MONAI's last line names only a component."""
     if getattr(sys.excepthook, "says_cause", False):
         return
     before = sys.excepthook
@@ -150,7 +150,7 @@ def _say_cause_last() -> None:
 
 
 def cause(error: BaseException) -> BaseException:
-    """Return the first exception below MONAI's wrappers, which are RuntimeErrors.
+    """Return the exception inside MONAI's wrappers, which are RuntimeErrors.
 
     >>> cause(ValueError("lr"))
     ValueError('lr')
@@ -161,7 +161,7 @@ def cause(error: BaseException) -> BaseException:
 
 
 def _shipped(folder: Path) -> dict[str, Any]:
-    """Top-level entries of all configuration files in a folder; of several values of a name, a number is preferred."""
+    """Read the top-level entries of all configuration files in a folder; if a name has several values, prefer a number."""
     shipped: dict[str, Any] = {}
     for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.json")]):
         if path.name == "metadata.json":
@@ -173,7 +173,7 @@ def _shipped(folder: Path) -> dict[str, Any]:
 
 
 def _running_workflow() -> ConfigWorkflow:
-    """Find the workflow on the call stack: MONAI hands a configuration to no object that is built from it."""
+    """Find the workflow on the call stack: MONAI gives the objects it builds no access to the configuration."""
     frame = inspect.currentframe()
     while frame is not None:
         owner = frame.f_locals.get("self")

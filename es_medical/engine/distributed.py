@@ -1,9 +1,9 @@
-"""Several processes, one device each: started by torchrun, on GPUs (nccl) or CPUs (gloo).
+"""Training in several processes, one device each: started by torchrun, on GPUs (nccl) or CPUs (gloo).
 
-Why not `ignite.distributed`, which MONAI brings: under SLURM its `initialize` refuses torchrun with several processes on each
-of two nodes (it compares RANK and WORLD_SIZE with the tasks of SLURM) and its `finalize` replaces the environment of the
-process; `auto_model` puts a network on all GPUs of one process (DataParallel) and fails for one without parameters. What is
-left, rank, size, barrier and gathering, is a line each here, and has no copy of the group's state that outlives the group.
+Why not `ignite.distributed`, which MONAI installs: under SLURM its `initialize` refuses torchrun with several processes on
+each of two nodes (it compares RANK and WORLD_SIZE with SLURM's tasks), and its `finalize` replaces the environment of the
+process. Its `auto_model` puts a network on all GPUs of one process (DataParallel) and fails for a network without
+parameters. The rest (rank, size, barrier, gather) takes one line each here, and keeps no state that outlives the group.
 """
 
 import logging
@@ -17,13 +17,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def start() -> None:
-    """Join the process group that torchrun describes; with one process there is none and nothing is done."""
+    """Join the process group that torchrun describes; do nothing for a single process."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
         dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
         if torch.cuda.is_available():
             torch.cuda.set_device(local_device())
         if rank() > 0:
-            logging.getLogger("es_medical").setLevel(logging.WARNING)  # the first process speaks for all
+            logging.getLogger("es_medical").setLevel(logging.WARNING)  # only the first process logs
 
 
 def stop() -> None:
@@ -38,7 +38,7 @@ def local_device() -> torch.device:
 
 
 def rank() -> int:
-    """Return the number of this process, 0 for the one that tracks and writes."""
+    """Return the rank of this process; rank 0 tracks and writes files."""
     return dist.get_rank() if dist.is_initialized() else 0
 
 
@@ -48,7 +48,7 @@ def world_size() -> int:
 
 
 def parallel(network: nn.Module, device: torch.device | str) -> nn.Module:
-    """Wrap a network so that its gradients are averaged over the processes, when there are several."""
+    """Wrap a network so that its gradients are averaged over the processes, if there are several."""
     if not dist.is_initialized() or not any(True for _ in network.parameters()):  # nothing to average
         return network
     return DistributedDataParallel(network, device_ids=[device] if torch.device(device).type == "cuda" else None)
@@ -60,13 +60,13 @@ def unwrapped(network: nn.Module) -> nn.Module:
 
 
 def wait() -> None:
-    """Wait until every process is here: what the first one wrote can then be read by all."""
+    """Wait until every process arrives here: all can then read what the first one wrote."""
     if dist.is_initialized():
         dist.barrier()
 
 
 def gather(values: list[Any]) -> list[Any]:
-    """Return the lists of all processes joined, the same on each."""
+    """Concatenate the lists of all processes, in order of rank; every process gets the result."""
     if not dist.is_initialized():
         return values
     parts: list[Any] = [None] * dist.get_world_size()

@@ -1,4 +1,4 @@
-"""The evaluation engine: reconstruct, score each slice, and keep a few cases to look at."""
+"""Evaluation engine: reconstruct and score each slice, and keep a few cases as images."""
 
 import logging
 import math
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class Case(NamedTuple):
-    """One slice as it is shown: images (C, H, W) on the CPU; target is None without ground truth."""
+    """One slice to display: images (C, H, W) on the CPU; target is None without ground truth."""
 
     id: str
     baseline: Tensor
@@ -33,27 +33,27 @@ class Case(NamedTuple):
 
 
 class Evaluator(MonaiEvaluator):
-    """Reconstructs every item and fills `state.metrics` with means and standard deviations over the items.
+    """Reconstructs every slice and fills `state.metrics` with the mean and standard deviation of each score.
 
-    Scores of each item are in `rows`: heldout always, the scores of `image_scores` where there is ground truth, also
-    of the operator's own linear reconstruction (zero-filled, filtered backprojection) as baseline_*, and
-    equiv in dB when asked for. A score that a slice does not have (the held-out error of a blank measurement) is left out
-    of the means, with a warning. equiv is infinite where the network is equivariant to rounding: its mean is over the other
-    slices, and infinite where there are none; equiv_exact is the number of such slices, and absent where it is 0.
+    `rows` has the scores of each slice: always heldout; with ground truth, those of `image_scores`, and the same for the
+    operator's linear reconstruction (zero-filled, filtered backprojection) as baseline_*; with `equiv_group`, equiv in dB.
+    A score that is not defined for a slice (the held-out error of a blank measurement) is left out of the means, with a
+    warning. equiv is infinite where the network is equivariant up to rounding: the mean is over the other slices, and
+    infinite if there are none; equiv_exact is the number of such slices, absent if 0.
     The same seed gives the same numbers for any batch size and number of processes.
 
     Args:
-        device: where it runs.
+        device: device of the evaluation.
         val_data_loader: batches of a slice file, in order.
-        network: the reconstructor; a parallel wrapper is taken off.
+        network: the reconstructor; a parallel wrapper is removed.
         inferer: how it reconstructs.
         physics: the operator A.
         val_handlers: MONAI or Ignite handlers.
-        key_metric: name of the score that `score` returns: "heldout" (no ground truth used), "psnr", or "auto" for psnr
-            where there is ground truth and heldout where there is none.
-        equiv_group: group of the EQUIV score, None leaves it out (it takes one more reconstruction for each element, or for
-            each of eight elements of a large group).
-        n_cases: number of slices kept as `cases`.
+        key_metric: name of the score that `score` returns: "heldout" (no ground truth used), "psnr", or "auto": psnr with
+            ground truth, heldout without.
+        equiv_group: group of the EQUIV score; None skips it (it takes one more reconstruction per element, or for each of
+            eight elements of a large group).
+        n_cases: number of slices kept in `cases`.
 
     Raises:
         FloatingPointError: a measurement holds NaN or infinite values; the message names the slices.
@@ -87,7 +87,7 @@ class Evaluator(MonaiEvaluator):
 
     @property
     def score(self) -> float:
-        """The key metric, larger is better: PSNR, or minus the held-out error."""
+        """Key metric, larger is better: PSNR, or minus the held-out error."""
         value = self.state.metrics[self.key_metric]
         return float(value if self.key_metric == "psnr" else -value)
 
@@ -139,7 +139,7 @@ class Evaluator(MonaiEvaluator):
 
     def _summarise(self, engine: Engine) -> None:
         rows = list({row["index"]: row for row in sorted(gather(self.rows), key=lambda row: row["index"])}.values())
-        common = [name for name in rows[0] if all(name in row for row in rows)]  # a score of some slices has no mean
+        common = [name for name in rows[0] if all(name in row for row in rows)]  # no mean of a score that some slices lack
         self.rows = [{name: row[name] for name in common} for row in rows]
         names = [name for name in common if name not in ("id", "index")]
         values = torch.tensor([[row[name] for name in names] for row in self.rows], dtype=torch.float64)
@@ -148,7 +148,7 @@ class Evaluator(MonaiEvaluator):
             self.state.metrics |= self._statistics(name, column)
 
     def _statistics(self, name: str, column: Tensor) -> dict[str, float]:
-        """Mean and standard deviation of one score over the slices that have it; those without it are named."""
+        """Return mean and standard deviation of a score over the slices with a finite value; warn of the others by name."""
         finite, exact = column.isfinite(), column.isposinf()  # only EQUIV is ever plus infinity
         without = [row["id"] for row, has in zip(self.rows, (finite | exact).tolist(), strict=True) if not has]
         if without:
@@ -160,12 +160,12 @@ class Evaluator(MonaiEvaluator):
 
 
 def image_scores(x_hat: Tensor, x: Tensor, peak: Tensor, volume_range: Tensor) -> dict[str, Tensor]:
-    """Score reconstructions (B, C, H, W) against the ground truth: each (B,).
+    """Score reconstructions (B, C, H, W) against the ground truth; each score is (B,).
 
-    psnr: magnitudes of complex images, all channels of RGB images, range `peak` (B,), which is 1 for slices normalised to
-    [0, 1] as the paper's, the maximum of the slice for recorded k-space. psnr_volume: the same error against the maximum of
-    the slice's volume (fastMRI's range), where that is known for all. psnr_complex: phase included, of complex images.
-    ssim: range `peak`, images of 11 pixels or more.
+    psnr: of the magnitude of complex images, of all channels of RGB images, with data range `peak` (B,): 1 for slices
+    normalised to [0, 1] as in the paper, the maximum of the slice for recorded k-space. psnr_volume: the same error with the
+    maximum of the slice's volume as range (as in fastMRI), if known for all. psnr_complex: of complex images, with phase.
+    ssim: data range `peak`, for images of at least 11 pixels.
     """
     scores = {"psnr": psnr(x_hat, x, peak)}
     if x.shape[1] == 2:

@@ -1,4 +1,4 @@
-"""What weights were trained for: kept with them, and compared wherever they are resumed, loaded or calibrated."""
+"""What weights were trained for: saved with them, and compared wherever they are resumed, loaded or calibrated."""
 
 import hashlib
 import math
@@ -19,10 +19,10 @@ from es_medical.types import Mask
 
 
 class Identity(NamedTuple):
-    """What the numbers of a checkpoint do not show of the network, operator and input that they belong to.
+    """Facts about network, operator and input that the weights themselves do not show.
 
     Attributes:
-        architecture: unrolled steps, which share weights; the group of the average; what the first image is.
+        architecture: number of unrolled steps (they share weights), group of the average, and how the first image is made.
         mask: sampling mask, on the CPU.
         scanner: geometry and norm of a CT scanner, or the digest of a dense matrix; empty for MRI.
         settings: what the network expects of its input (see `Inferer.settings`).
@@ -40,20 +40,20 @@ class Identity(NamedTuple):
 
     @classmethod
     def kept(cls, state: Mapping[str, Any]) -> "Identity":
-        """Read the identity in a checkpoint; version 0.1 kept less of it."""
+        """Read the identity in a checkpoint; version 0.1 saved less of it."""
         return cls(state["architecture"], state["mask"], state.get("scanner", {}), complete(state.get("settings", {})))
 
     def refuse_other_network(self, given: "Identity", what: str, folder: str | Path) -> None:
-        """Raise ValueError where weights would load into a network, or for an input, that they are not of.
+        """Raise ValueError if weights would load into a network, or for an input, other than their own.
 
         Args:
-            given: that of the configuration.
+            given: identity of the configured network.
             what: "weights" or "training", for the message.
-            folder: where they are, for the message.
+            folder: folder of the weights, for the message.
         """
-        before, now = ({**one.architecture, "split_input": one.settings.get("split_input")} for one in (self, given))
+        before, now = ({**own.architecture, "split_input": own.settings.get("split_input")} for own in (self, given))
         for name, value in now.items():
-            if before.get(name) not in (None, value):  # older weights don't say everything
+            if before.get(name) not in (None, value):  # older weights lack some
                 hint = "; it is True for --method es, False for supervised and mc" if name == "split_input" else ""
                 raise ValueError(f"the {what} in {folder} had {name} {before[name]}, the configuration gives {value}{hint}")
 
@@ -62,15 +62,15 @@ class Identity(NamedTuple):
         return torch.equal(self.mask, given.mask)
 
     def other_scanner(self, given: "Identity") -> str:
-        """Return the names of what differs between the scanners, e.g. "angles, size"; "" where nothing is known to."""
+        """Return the names of what differs between the scanners, e.g. "angles, size"; "" if no difference is known."""
         names = set(changed(self.scanner, given.scanner)) | (self.scanner.keys() - given.scanner.keys())
         old, new = self.scanner.get("norm"), given.scanner.get("norm")
-        if old is None or new is None or math.isclose(old, new, rel_tol=1e-4):  # found by iterations; older files keep none
+        if old is None or new is None or math.isclose(old, new, rel_tol=1e-4):  # an iterative estimate; older files have none
             names.discard("norm")
         return ", ".join(sorted(names)) if self.scanner else ""
 
     def warn_of_other_use(self, given: "Identity", folder: str | Path) -> None:
-        """Warn of everything that weights were trained with otherwise than they are used: settings, mask and scanner."""
+        """Warn of every difference between training and use of the weights: settings, mask and scanner."""
         different = changed(self.settings, given.settings)
         averages = different.pop("averages_splits", None)
         texts = [
@@ -80,8 +80,8 @@ class Identity(NamedTuple):
         if averages:
             before, now = ("averages over splits" if yes else "made from all measurements" for yes in averages)
             texts.append(
-                f"were chosen by images that are {before}, these are {now}: set eval_split_input as in training to get what "
-                "was tested"
+                f"were chosen by images that are {before}, these are {now}: set eval_split_input as in training to get "
+                "images like those tested"
             )
         if not self.same_mask(given):
             measured = f"({int(self.mask.sum())} and {int(given.mask.sum())} measured entries)"
@@ -93,7 +93,7 @@ class Identity(NamedTuple):
 
 
 def changed(kept: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the settings that differ from those kept with weights or a calibration: name -> (kept, given).
+    """Return the settings that differ from those saved with weights or a calibration: name -> (saved, given).
 
     >>> changed({"sigma": 0.1, "method": "ei_lot"}, {"sigma": 0.2, "method": "ei_alternating"})
     {'sigma': (0.1, 0.2)}
@@ -105,14 +105,14 @@ def changed(kept: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, tupl
 
 
 def architecture(network: nn.Module) -> dict[str, Any]:
-    """Describe what the weights of a reconstructor don't show: unrolled steps, which share weights, and the group."""
+    """Describe what a reconstructor's weights do not show: unrolled steps (they share weights), group and first image."""
     group = type(network.group).__name__ if isinstance(network, ReynoldsAveraging) else "none"
     unrolled = network.reconstructor if isinstance(network, ReynoldsAveraging) else network
     return {"iterations": getattr(unrolled, "n_iterations", 0), "group": group, "start": getattr(unrolled, "start", "initial")}
 
 
 def scanner(physics: Operator) -> dict[str, Any]:
-    """Describe what the mask doesn't say: geometry and norm of a CT scanner, the digest of a dense matrix; empty for MRI."""
+    """Describe the operator beyond its mask: geometry and norm of a CT scanner, digest of a dense matrix; empty for MRI."""
     geometry, norm, matrix = (getattr(physics, name, None) for name in ("geometry", "norm", "matrix"))
     if isinstance(matrix, Tensor):
         return {"matrix": hashlib.sha256(matrix.detach().cpu().float().numpy().tobytes()).hexdigest()}

@@ -1,4 +1,4 @@
-"""The operator of a slice file and the split of its measurements; a file that differs from the configuration is refused."""
+"""Build the operator of a slice file and its split; a file that differs from the configuration is refused."""
 
 import math
 from collections.abc import Mapping
@@ -20,17 +20,17 @@ def build_physics(
     sigma: float | None = None,
     device: torch.device | str = "cpu",
 ) -> MRI | MultiCoilProtocol:
-    """Make the operator of a slice file, single- or multi-coil as the file is, and check the file against the configuration.
+    """Build the MRI operator of a slice file, single- or multi-coil, and check the file against the configuration.
 
     Args:
         data_file: HDF5 file of slices (schema 1).
-        acceleration: nominal acceleration that the file must have; None takes any, also below.
-        center_fraction: share of central lines that the file must have.
-        sigma: noise level that the file must have; None also where each slice has its own.
-        device: where the operator works.
+        acceleration: nominal acceleration that the file must have; None accepts any, as for the knobs below.
+        center_fraction: fraction of central lines that the file must have.
+        sigma: noise level that the file must have; None if each slice has its own.
+        device: device of the operator.
 
     Raises:
-        ValueError: the file was made with other values: measurements are simulated once, by data_prep.
+        ValueError: the file was made with other values: measurements are simulated only once, by data_prep.
     """
     header = _kspace(data_file)
     found = {"acceleration": header.acceleration, "center_fraction": header.center_fraction, "sigma": header.sigma}
@@ -47,15 +47,15 @@ def build_scanner(
     device: torch.device | str = "cpu",
     photons: float | None = None,
 ) -> Operator:
-    """Make the CT scanner of a slice file, and check the file against the configuration.
+    """Build the CT scanner of a slice file, and check the file against the configuration.
 
     Args:
         data_file: HDF5 file of sinograms (schema 1).
-        views: number of views that the file must have; None takes any, also below.
+        views: number of views that the file must have; None accepts any, as for the knobs below.
         sigma: noise level that the file must have.
         rotations: number of angles, fractions of the view spacing, that the scanner can be turned by (see `Rotations`).
-        device: where the operator works.
-        photons: on a ray through air, that the file must have been counted from; None takes any, also Gaussian noise.
+        device: device of the operator.
+        photons: photons per ray in air that the file must have been simulated with; None also accepts Gaussian noise.
 
     Raises:
         ValueError: the file holds no sinograms, or was made with other values.
@@ -76,10 +76,10 @@ def build_scanner(
 
 
 def read_transmission(data_file: str, photons: float) -> Transmission:
-    """Read how the photons of a slice file of CT were counted.
+    """Read the photon-counting model of a CT slice file.
 
     Raises:
-        ValueError: nothing was counted there, or another number of photons was sent.
+        ValueError: the file has no photon counts, or was simulated with another number of photons.
     """
     counted = read_header(data_file).operator.get(COUNTED)
     if counted is None:
@@ -98,14 +98,14 @@ def build_inpainting(
     sigma: float | None = None,
     device: torch.device | str = "cpu",
 ) -> Inpainting:
-    """Make the operator of a slice file of images with missing values, and check the file against the configuration.
+    """Build the inpainting operator of a slice file, and check the file against the configuration.
 
     Args:
         data_file: HDF5 file of slices (schema 1).
-        mask: kind of mask that the file must have (see `python -m data_prep div2k --help`); None takes any, also below.
-        keep: share of the values that is measured.
+        mask: kind of mask that the file must have (see `python -m data_prep div2k --help`); None accepts any, as below.
+        keep: fraction of measured values that the file must have.
         sigma: noise level that the file must have.
-        device: where the operator works.
+        device: device of the operator.
 
     Raises:
         ValueError: the file holds no images with missing values, or was made with other values.
@@ -123,13 +123,13 @@ def build_inpainting(
 def build_sensing(
     data_file: str, ratio: float | None = None, sigma: float | None = None, device: torch.device | str = "cpu"
 ) -> CompressedSensing:
-    """Make the operator of a slice file of compressed sensing, and check the file against the configuration.
+    """Build the operator of a slice file of compressed sensing, and check the file against the configuration.
 
     Args:
         data_file: HDF5 file of slices (schema 1), with the matrix.
-        ratio: m / n that the file must have; None takes any, also below.
+        ratio: m / n that the file must have; None accepts any, as below.
         sigma: noise level that the file must have.
-        device: where the operator works.
+        device: device of the operator.
 
     Raises:
         ValueError: the file holds no products with a matrix, or was made with other values.
@@ -138,12 +138,12 @@ def build_sensing(
     found = {"ratio": header.operator["ratio"], "sigma": header.sigma}
     _check_made_with(data_file, found, {"ratio": ratio, "sigma": sigma})
     if header.matrix is None:
-        raise ValueError(f"{data_file} lacks the matrix of its operator: make it anew with data_prep")
+        raise ValueError(f"{data_file} lacks the matrix of its operator: make it again with data_prep")
     return CompressedSensing(header.matrix, header.size, header.mask.float()).to(device)
 
 
 def build_split(data_file: str, unit: str, split_ratio: float, acs_in_input: bool, mode: str = "exact") -> Split:
-    """Make the split of a slice file; with `acs_in_input` its fully sampled centre always stays in M1.
+    """Build the split of a slice file; with `acs_in_input` its fully sampled centre always stays in M1.
 
     Raises:
         ValueError: the file holds no k-space, or its mask has too few lines or samples to divide.
@@ -153,12 +153,12 @@ def build_split(data_file: str, unit: str, split_ratio: float, acs_in_input: boo
     kept = acs_in_input and unit in KSPACE_UNITS
     n_center = line_counts(encoded, header.acceleration, header.center_fraction)[1] if kept else 1
     result = Split(unit, float(split_ratio), n_center, mode)  # type: ignore[arg-type]  # Split checks the names
-    result.check(MRI(header.mask, header.size))  # here once: on a GPU no training step looks
+    result.check(MRI(header.mask, header.size))  # once, here: on a GPU, training steps do not check
     return result
 
 
 def _kspace(data_file: str) -> SliceHeader:
-    """Read the header of a slice file of k-space; raises ValueError for another modality."""
+    """Read the header of a slice file of k-space; raise ValueError for another modality."""
     header = read_header(data_file)
     if header.modality != "MR":
         raise ValueError(f"{data_file} holds {header.modality} data: expected MR")
@@ -166,7 +166,7 @@ def _kspace(data_file: str) -> SliceHeader:
 
 
 def _of_kind(data_file: str, kind: str) -> SliceHeader:
-    """Read the header of a slice file of one kind of operator; raises ValueError for another one."""
+    """Read the header of a slice file of one kind of operator; raise ValueError for another one."""
     header = read_header(data_file)
     found = header.operator.get("kind", "k-space")
     if found != kind:
@@ -178,7 +178,7 @@ Knob = float | str
 
 
 def _check_made_with(data_file: str, found: Mapping[str, Knob], asked: Mapping[str, Knob | None]) -> None:
-    """Raise ValueError where a slice file was made with other values than the configuration asks for."""
+    """Raise ValueError if a slice file was made with other values than the configuration asks for."""
     wanted = {name: value for name, value in asked.items() if value is not None}
     wrong = [name for name in wanted if not _same(found[name], wanted[name])]
     if wrong:

@@ -1,8 +1,8 @@
-"""The learning rate of every step: a schedule over the epochs, times a linear warm-up over the first steps.
+"""Learning rate of every step: a schedule over the epochs times a linear warm-up over the first steps.
 
-Why not a composition of torch's schedulers: theirs are stepped together, ours at two paces (epochs and steps), whose rates
-multiply; and torch's cosine is a recursion over the epochs that rounds otherwise, so that learning rates would change in
-their last bits, and a training of version 0.1 would not be resumed bit by bit.
+Why not a composition of torch's schedulers: those are stepped together, whereas these two factors follow epochs and steps.
+Torch's cosine is also a recursion over the epochs that rounds differently: learning rates would change in their last bits,
+and a training of version 0.1 would not resume bit for bit.
 """
 
 import math
@@ -15,23 +15,23 @@ SCHEDULES = ("step", "cosine")
 
 
 class Schedule(LRScheduler):
-    """Learning rate lr r(e) w(k) of step k, counted from 1 over the whole training, in epoch e, counted from 0 to E - 1.
+    """Learning rate lr r(e) w(k) of step k (counted from 1 over the whole training) in epoch e (from 0 to E - 1).
 
-    "step":    r(e) = factor^(number of milestones <= e), the paper's.
-    "cosine":  r(e) = end + (1 - end) (1 + cos(pi e / (E - 1))) / 2: from 1 to `end`, which the last epoch has.
+    "step":    r(e) = factor^(number of milestones <= e), as in the paper.
+    "cosine":  r(e) = end + (1 - end) (1 + cos(pi e / (E - 1))) / 2: from 1 to `end` in the last epoch.
     warm-up:   w(k) = min(1, k / warmup).
 
-    It depends on e and k alone, not on what was stepped before: a resumed training goes on bit by bit. `step` is called at
-    the end of each epoch, `warm_up` at the start of each step.
+    It depends on e and k alone, not on earlier calls, so a resumed training continues bit for bit. Call `step` at the end
+    of each epoch and `warm_up` at the start of each step.
 
     Args:
-        optimizer: whose learning rates, as they are now, are lr.
+        optimizer: its current learning rates are lr.
         kind: "step" or "cosine".
         milestones: epochs at which "step" multiplies by `factor`.
-        factor: see there.
+        factor: factor of "step".
         epochs: E, for "cosine".
         end: fraction of lr in the last epoch, for "cosine".
-        warmup: steps of warm-up, 0 for none.
+        warmup: number of warm-up steps, 0 for none.
 
     Raises:
         ValueError: an unknown kind, or a number out of range.
@@ -55,15 +55,15 @@ class Schedule(LRScheduler):
             raise ValueError(f"warmup must be a whole number of steps, 0 for none, got {warmup}")
         self.kind, self.milestones, self.factor = kind, list(milestones), factor
         self.epochs, self.end, self.warmup = epochs, end, int(warmup)
-        self.iteration = self.warmup  # full rate where `warm_up` is never called
+        self.iteration = self.warmup  # full rate if `warm_up` is never called
         super().__init__(optimizer)
 
     def get_lr(self) -> list[float]:  # type: ignore[override]  # never tensors here
-        """Return the learning rate of every parameter group now."""
+        """Return the current learning rate of every parameter group."""
         return [self._epoch_rate(float(lr)) * self._ramp() for lr in self.base_lrs]
 
     def warm_up(self, iteration: int) -> None:
-        """Set the learning rate of a step, by its number over the whole training, from 1."""
+        """Set the learning rate of step `iteration`, counted from 1 over the whole training."""
         self.iteration = iteration
         self._last_lr = [*self.get_lr()]
         for group, lr in zip(self.optimizer.param_groups, self._last_lr, strict=True):

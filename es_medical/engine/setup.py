@@ -1,4 +1,4 @@
-"""What a bundle's configuration builds: each factory takes plain knobs."""
+"""Factories called by a bundle's configuration: each takes plain knobs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,8 +25,8 @@ from es_medical.networks import Accelerated, ArtifactRemoval, MoDL, ReynoldsAver
 from es_medical.splits import Split
 
 ARCHITECTURES = ("modl", "adjoint", "pseudo_inverse")
-FIRST_GUESS = 0.002  # noise level that unsure starts from: below the true one, which it then rises to by a percent a step
-FREE_SPLITS = 2  # of methods that learn nothing, for their held-out error alone: TV takes minutes for each
+FIRST_GUESS = 0.002  # noise level that unsure starts from: below the true one, to which it rises by one per cent per step
+FREE_SPLITS = 2  # for methods that learn nothing, used only for the held-out error: TV takes minutes for each
 
 
 def build_loss(
@@ -47,26 +47,26 @@ def build_loss(
     photons: float | None = None,
     log_domain: str = "pre",
 ) -> Loss:
-    """Make the loss of a method for the slices of a file (see `es_medical.losses.build_loss`).
+    """Build the loss of a method for the slices of a file (see `es_medical.losses.build_loss`).
 
     Args:
         method: see `es_medical.methods.METHODS`.
-        data_file: HDF5 file of slices (schema 1): where it has no noise, ei and sure save a network pass.
+        data_file: HDF5 file of slices (schema 1); if it is noise-free, ei and sure save a network pass.
         split: draws M1, for the splitting losses.
-        group: what es_neq draws an explicit g from.
-        transform: what ei turns or shifts images by.
-        sigma: noise level that is assumed, None for that of each slice.
+        group: es_neq draws an explicit g from it.
+        transform: transformation of images in ei.
+        sigma: assumed noise level; None for that of each slice.
         alpha: recorruption strength.
         consistency_weight: weight of the consistency term of es.
-        sigma_factor: what sigma is multiplied by.
-        weighting: of the residuals of measurements.
+        sigma_factor: factor that multiplies sigma.
+        weighting: weighting of the measurement residuals.
         rotations: number of angles, fractions of the view spacing of a CT scanner, that es turns the operator by; 1 for none.
         equivariance_weight: weight of the equivariance term of ei.
         tau: step of the divergence in sure, unsure and ei.
-        n_splits: splits per item and step, for the splitting losses; each costs a network pass.
-        photons: that a CT file was counted from: the splitting losses then divide photons (`PhotonSplitting`) and need no
-            sigma; None for Gaussian noise.
-        log_domain: "pre" or "post": the residual of that loss.
+        n_splits: splits per slice and step, for the splitting losses; each costs a network pass.
+        photons: photons per ray in air of a CT file: the splitting losses then divide photons (`PhotonSplitting`) and need
+            no sigma; None for Gaussian noise.
+        log_domain: "pre" or "post": domain of the residual in `PhotonSplitting`.
 
     Raises:
         ValueError: an unknown method, or a knob out of range.
@@ -88,7 +88,7 @@ def build_loss(
 
 
 def build_denoiser(method: str, channels: int, widths: Sequence[int]) -> nn.Module:
-    """Make the denoiser where the group is that of shifts: equivariant to them, or the plain UNet for a method that is not."""
+    """Build the denoiser for the group of shifts: shift-equivariant, or a plain UNet for a method that is not equivariant."""
     return (shift_unet if method_of(method).equivariant else unet)(channels, widths)
 
 
@@ -109,20 +109,21 @@ def build_reconstructor(
 
     Args:
         network: the image-domain denoiser.
-        group: the group, None for no average: the denoiser is equivariant itself, or nothing is.
-        device: where it runs.
-        iterations: unrolled steps K.
-        step: initial step gamma.
+        group: the group; None for no average: the denoiser is itself equivariant, or the reconstructor is not.
+        device: device of the reconstructor.
+        iterations: number of unrolled steps K.
+        step: initial step size gamma.
         noise_level: for denoisers that take one.
-        amp: bfloat16 inside the denoiser; None is on for CUDA, off for the CPU and where a loss needs differences of passes.
-        channels_last: memory format inside the denoiser; None as above.
-        compiled: torch.compile the denoiser; None as above.
+        amp: bfloat16 inside the denoiser; None turns it on for CUDA, off for the CPU and for losses that need differences
+            of network passes.
+        channels_last: memory format inside the denoiser; None turns it on for CUDA.
+        compiled: torch.compile the denoiser; None turns it on for CUDA.
         architecture: "modl", or the denoiser alone on A^T y ("adjoint") or A^dagger y ("pseudo_inverse").
-        method: whose network it is: no average where it is not equivariant, and a multiplier for unsure. What learns nothing
-            takes no network (see `es_medical.networks.learning_free`).
+        method: name of the method: no average if it is not equivariant, a multiplier for unsure, no network if it learns
+            nothing (see `es_medical.networks.learning_free`).
 
     Raises:
-        ValueError: an unknown architecture, or amp, channels_last or compiled is neither true, false nor None.
+        ValueError: an unknown architecture, or amp, channels_last or compiled is not true, false or None.
     """
     if architecture not in ARCHITECTURES:
         raise ValueError(f"architecture must be one of {', '.join(ARCHITECTURES)}, got {architecture!r}")
@@ -164,10 +165,10 @@ def build_inferer(
     data_file: str = "",
     eval_split_input: bool = True,
 ) -> Inferer:
-    """Make the inferer of a method: averages over splits where it was trained on them; whole measurements for the others.
+    """Build the inferer of a method: it averages over splits if trained on splits, and uses whole measurements otherwise.
 
-    With `photons`, those of the CT sinograms in `data_file` are divided as in training, in place of noise that is added.
-    Without `eval_split_input`, images come from whole measurements for every method. Methods that learn nothing take at
+    With `photons`, the photons of the CT sinograms in `data_file` are divided as in training, in place of added noise.
+    Without `eval_split_input`, every method reconstructs from whole measurements. Methods that learn nothing take at
     most two splits.
 
     Raises:
@@ -182,7 +183,7 @@ def build_inferer(
 
 
 def build_optimizer(network: nn.Module, lr: float, weight_decay: float = 1e-8) -> AdamW:
-    """Make the paper's AdamW: betas (0.9, 0.999), no AMSGrad; of one idle number where a network has no parameters."""
+    """Build the paper's AdamW: betas (0.9, 0.999), no AMSGrad; over one unused number if the network has no parameters."""
     parameters = list(network.parameters()) or [nn.Parameter(torch.zeros(()))]
     return AdamW(parameters, lr=float(lr), weight_decay=float(weight_decay), betas=(0.9, 0.999))
 
@@ -196,14 +197,14 @@ def build_scheduler(
     epochs: float = 1,
     lr_end: float = 0.01,
 ) -> Schedule:
-    """Make the schedule of the learning rate (see `es_medical.engine.schedule.Schedule`).
+    """Build the learning rate schedule (see `es_medical.engine.schedule.Schedule`).
 
     Args:
-        optimizer: whose learning rate it is.
-        milestones: epochs after each of which "step" multiplies it by `factor`, the paper's schedule.
-        factor: see there.
+        optimizer: optimiser whose learning rate is scheduled.
+        milestones: epochs after each of which "step", the paper's schedule, multiplies the rate by `factor`.
+        factor: factor of "step".
         schedule: "step" or "cosine".
-        warmup: steps in which it rises linearly to what the schedule says.
+        warmup: number of steps of the linear warm-up.
         epochs: number of epochs, for "cosine".
         lr_end: fraction of the learning rate that "cosine" has in the last epoch.
 
@@ -215,23 +216,23 @@ def build_scheduler(
 
 
 def build_average(network: nn.Module, decay: float | None) -> WeightAverage | None:
-    """Make the exponential moving average of a network's weights; None where there is no decay: the weights are used."""
+    """Build the exponential moving average of a network's weights; None without a decay: the weights are then used."""
     return None if decay is None else WeightAverage(network, float(decay))
 
 
 def build_dataset(
     data_file: str, split: str, with_image: bool = True, cache_device: torch.device | str | None = None
 ) -> Dataset:
-    """Open one split of a slice file; `cache_device` holds all of it there (nothing is then read while training)."""
+    """Open one split of a slice file; with `cache_device`, hold it all on that device (nothing is read while training)."""
     dataset = SliceDataset(data_file, split, with_image)
     return dataset if cache_device is None else CachedSlices(dataset, cache_device)
 
 
 def build_loader(dataset: Dataset, batch_size: int, shuffle: bool, num_workers: int = 0, seed: int = 0) -> DataLoader:
-    """Batch a data set: shuffled by (seed, epoch) and divided among the processes for training, in order otherwise.
+    """Batch a data set, divided among the processes: shuffled by (seed, epoch) for training, else in order.
 
-    Training batches are padded with repeated items so that every process takes the same number of steps; evaluation
-    takes each item once, and the first one again in a process for which none is left (its scores count once).
+    Training batches are padded with repeated items so that every process takes the same number of steps. Evaluation
+    takes each item once; a process left without items takes the first one again (its scores count once).
     """
     n = len(dataset)  # type: ignore[arg-type]
     sampler: Any = list(range(rank(), n, world_size())) or [0]
@@ -251,7 +252,7 @@ def run_name(
     keep: float | None = None,
     ratio: float | None = None,
 ) -> str:
-    """Name a run by its method, what sets its operator apart, and its seed.
+    """Name a run by its method, the settings of its operator, and its seed.
 
     >>> run_name("es", 0, acceleration=8), run_name("es", 0, "-evaluate"), run_name("es", 1, views=16, rotations=4)
     ('es-x8-seed0', 'es-seed0-evaluate', 'es-16views-rot4-seed1')

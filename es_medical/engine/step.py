@@ -1,4 +1,4 @@
-"""One training step, as a pure function: descend on a loss of a batch."""
+"""One training step as a pure function: a descent step on the loss of a batch."""
 
 from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
@@ -17,17 +17,17 @@ def training_step(
     generator: Generator | None,
     clip: float | None = 1.0,
 ) -> dict[str, Tensor]:
-    """Descend one step on the mean of the loss over the batch: theta <- optimizer(theta, clip(grad mean_b L_b)).
+    """Take one descent step on the mean loss over the batch: theta <- optimizer(theta, clip(grad mean_b L_b)).
 
     Nothing is read back from the device, so the GPU never waits for the CPU. Only the parameters, their gradients, the
     optimizer's state and the generator change. Everything but the denoiser (see `Accelerated`) is float32.
 
-    A gradient that is not finite is not applied: it counts as zero, so that the weights stay finite until the caller
-    looks. The caller must look: "loss" and "grad_norm" are then not finite, which is an error to raise.
-    In distributed training "grad_norm" is not finite on every process, "loss" on the one whose batch was the cause.
+    A gradient that is not finite counts as zero, so that the weights stay finite until the caller checks. The caller must
+    check: "loss" and "grad_norm" are then not finite, and an error must be raised. In distributed training, "grad_norm" is
+    then not finite on every process, "loss" only on the process whose batch was the cause.
 
     Args:
-        loss: what is minimised; it draws its randomness from `generator`.
+        loss: the loss to minimise; it draws its random numbers from `generator`.
         reconstructor: f(y, A), in training mode.
         optimizer: holds the parameters.
         batch: measurements and their operator, with the images and noise levels that the loss needs.
@@ -35,7 +35,7 @@ def training_step(
         clip: largest Euclidean norm of the whole gradient, None for no limit.
 
     Returns:
-        Detached tensors without axes, on the device of y: "loss", each part of the loss (means over the batch), and
+        Detached scalar tensors on the device of y: "loss", each part of the loss (means over the batch), and
         "grad_norm", the norm before clipping.
     """
     optimizer.zero_grad(set_to_none=True)
@@ -47,7 +47,7 @@ def training_step(
 
 
 def apply_gradient(optimizer: Optimizer, clip: float | None) -> Tensor:
-    """Run the last part of `training_step`, clipping and the optimizer, and return the norm before clipping."""
+    """Clip the gradient and step the optimiser, as `training_step` does; return the norm before clipping."""
     parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     norm = get_total_norm([p.grad for p in parameters])
     if clip is not None:

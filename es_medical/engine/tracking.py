@@ -1,4 +1,4 @@
-"""The name that `python -m es_medical.tracking` had in 0.1, kept because runs of 0.1 printed it."""
+"""Former name of `python -m es_medical.tracking`, kept because runs of version 0.1 printed it."""
 
 import runpy
 

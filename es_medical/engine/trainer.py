@@ -1,4 +1,4 @@
-"""The training engine: MONAI's trainer around one pure step."""
+"""Training engine: MONAI's trainer around the pure training step."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -26,25 +26,25 @@ from es_medical.randomness import item_generator
 class Trainer(SupervisedTrainer):
     """Trains a reconstructor on the measurements of one operator.
 
-    A loss or gradient that is not finite stops the training with the names of the batch's items; on a GPU that is seen
-    once per `check_interval` steps and at the end of each epoch, before anything is saved.
+    A loss or gradient that is not finite stops the training, with the names of the slices in the batch. On a GPU this is
+    checked every `check_interval` steps and at the end of each epoch, before anything is saved.
 
     Args:
-        device: where the training runs.
+        device: device of the training.
         max_epochs: number of epochs.
         train_data_loader: batches of a slice file.
         network: the reconstructor f(y, A), wrapped for several processes if there are several.
-        optimizer: of the network's parameters.
+        optimizer: optimiser of the network's parameters.
         loss_function: see `es_medical.losses`.
         physics: the operator A.
         inferer: how the loss calls the network (`monai.inferers.SimpleInferer`).
         train_handlers: MONAI or Ignite handlers.
         clip: largest norm of the gradient, None for no limit.
-        seed: of the splits, noise and g; each process draws its own.
-        check_interval: steps between two looks at the loss on a GPU.
-        scheduler: of the learning rate; a `Schedule` is given the number of every step, for its warm-up. Whatever runs
-            the epochs steps it at the end of each.
-        average: of the weights, updated after every step; None for none.
+        seed: seed of the splits, noise and g; each process draws its own.
+        check_interval: steps between two checks of the loss on a GPU.
+        scheduler: learning rate scheduler; a `Schedule` also gets the number of every step, for its warm-up. The caller
+            must step it at the end of each epoch.
+        average: average of the weights, updated after every step; None for none.
     """
 
     def __init__(
@@ -87,14 +87,14 @@ class Trainer(SupervisedTrainer):
         self.add_event_handler(Events.EPOCH_COMPLETED, self._check)
 
     def run(self) -> None:  # type: ignore[override]  # as MONAI does
-        """Train up to `max_epochs`; the loader's worker processes end with it, also after an error."""
+        """Train up to `max_epochs`; then end the loader's worker processes, also after an error."""
         try:
             super().run()
         finally:
             _end_workers(self.data_loader)
 
     def _iteration(self, engine: Engine, batchdata: dict[str, Any]) -> dict[str, Tensor]:
-        """Take one step; returns its loss, the parts of it and the gradient's norm, tensors on the device."""
+        """Take one step; return its loss, the parts of the loss and the gradient norm, as tensors on the device."""
         self.network.train()
         batch = Batch.of(batchdata, self.physics, self.state.device, self.loss.needs_image)
         reconstruct = partial(_reconstruct, self.inferer, self.network)
@@ -126,7 +126,7 @@ class Trainer(SupervisedTrainer):
 
 
 def _end_workers(loader: Any) -> None:  # noqa: ANN401 - MONAI calls it an iterable
-    """End persistent workers here: left to the garbage collector, whichever thread it runs in waits 5 s for each."""
+    """End persistent workers: otherwise the garbage collector ends them, and waits 5 s for each in an arbitrary thread."""
     iterator = getattr(loader, "_iterator", None)
     if iterator is not None:
         iterator._shutdown_workers()
@@ -134,5 +134,5 @@ def _end_workers(loader: Any) -> None:  # noqa: ANN401 - MONAI calls it an itera
 
 
 def _reconstruct(inferer: Inferer, network: nn.Module, y: Tensor, physics: Operator, generator: Any = None) -> Tensor:  # noqa: ANN401
-    """Reconstruct through MONAI's inferer, which takes the network as its second argument, as a `Reconstructor`."""
+    """Act as a `Reconstructor` through MONAI's inferer, which takes the network as its second argument."""
     return inferer(y, network, physics, generator)

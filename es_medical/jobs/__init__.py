@@ -1,4 +1,4 @@
-"""What a configuration runs as a whole: training, evaluation, calibration of intervals, diagnosis.
+"""Whole jobs that a configuration runs: training, evaluation, calibration of intervals, diagnosis.
 
 Start reading at `training.py`.
 """

@@ -1,4 +1,4 @@
-"""The operator of a bundle's configuration files: that of the data file where there is one, else the one its knobs describe."""
+"""Build the operator of a bundle's configuration: from its data file if there is one, else from its knobs."""
 
 import ast
 import math
@@ -28,18 +28,18 @@ from es_medical.types import Image
 
 
 class Subject(NamedTuple):
-    """The operator that is diagnosed, and what its configuration says.
+    """Operator to diagnose, and its configuration.
 
     Attributes:
         physics: the operator.
-        images: typical images (B, C, H, W) of the data file; None where it has none, or there is no file.
-        data_file: the slice file; None where the operator is made from the knobs alone.
-        words: where the operator comes from.
+        images: typical images (B, C, H, W) of the data file; None if it has none, or without a file.
+        data_file: the slice file; None if the operator is built from the knobs alone.
+        words: description of where the operator comes from.
         knobs: the configuration's plain values.
-        split: how the measurements are divided; None where the configuration doesn't say.
-        bundle: name of the bundle; "" where the configuration doesn't say.
+        split: how the measurements are divided; None if not configured.
+        bundle: name of the bundle; "" if not configured.
         experiment: MLflow experiment of its runs.
-        tracking_uri: MLflow's, as the configuration says.
+        tracking_uri: MLflow tracking URI of the configuration.
     """
 
     physics: Operator
@@ -60,18 +60,18 @@ def read_subject(
     n_images: int = 4,
     size: int | None = None,
 ) -> Subject:
-    """Read a bundle's configuration and make its operator, without networks or losses.
+    """Read a bundle's configuration and build its operator, without networks or losses.
 
     Args:
-        files: configuration files, later ones over earlier ones.
-        overrides: knobs by name, over all files.
-        data_file: slice file; None takes that of the configuration where it exists, else the knobs alone.
-        n_images: typical images to read, spread over the file.
-        size: rows and columns of the images, without a data file.
+        files: configuration files; later ones override earlier ones.
+        overrides: knobs by name; they override all files.
+        data_file: slice file; None uses the configured one if it exists, else the knobs alone.
+        n_images: number of typical images to read, spread over the file.
+        size: rows and columns of the images, if there is no data file.
 
     Raises:
         FileNotFoundError: no such configuration file, or data file.
-        ValueError: a file that is no configuration of a bundle, an unknown knob, or a data file that was made otherwise.
+        ValueError: a file that is no bundle configuration, an unknown knob, or a data file made with other values.
         ImportError: CT without astra-toolbox.
     """
     parser = _parser(files, overrides)
@@ -84,20 +84,20 @@ def read_subject(
         words = f"no data file was read; assumed from the configuration: {assumed}"
         return Subject(physics, None, None, words, knobs, _split(knobs, physics), *names)
     if size is not None:
-        raise ValueError(f"the size of the images is that of the data file, {found}: --size is for a look without one")
+        raise ValueError(f"the size of the images is that of the data file, {found}: --size is for use without a data file")
     physics, images = _read(parser, found, n_images)
     knobs |= {"data_file": found.name}  # the path is left out on purpose
     return Subject(physics, images, found, f"the operator of {found.name}", knobs, _split(knobs, physics), *names)
 
 
 def config_files(given: Sequence[str]) -> list[str]:
-    """Take apart what names configuration files, as monai.bundle does: repeated, or a list in one text.
+    """Split the names of configuration files as monai.bundle does: repeated options, or a list in one text.
 
     >>> config_files(["a.yaml"]), config_files(["['a.yaml', 'b.yaml']"])
     (['a.yaml'], ['a.yaml', 'b.yaml'])
     """
     try:
-        return [str(one) for text in given for one in (ast.literal_eval(text) if text.startswith("[") else [text])]
+        return [str(name) for text in given for name in (ast.literal_eval(text) if text.startswith("[") else [text])]
     except (SyntaxError, ValueError) as error:
         raise ValueError(f"{' '.join(given)}: a list of files is written \"['train.yaml','demo.yaml']\"") from error
 
@@ -123,18 +123,18 @@ def _check_file(file: str) -> None:
     except (yaml.YAMLError, ValueError) as error:
         raise ValueError(f"{file} can't be read as a configuration: {error}") from error
     if not isinstance(content, dict):
-        raise ValueError(f"{file} is no configuration of a bundle: it holds a {type(content).__name__} in place of names")
+        raise ValueError(f"{file} is no configuration of a bundle: it holds a {type(content).__name__}, not named values")
 
 
 def _knobs(parser: ConfigParser) -> dict[str, Any]:
-    """Plain values, and the paths that are put together from them; `channels` of the network beside."""
+    """Return the plain values, the paths built from them, and the network's `channels`."""
     plain = {name: value for name, value in parser.get().items() if not isinstance(value, dict | list)}
     knobs = {name: parser.get_parsed_content(name) for name in plain if name != "_meta_"}
     return knobs | {"channels": (parser.get("network_def") or {}).get("channels")}
 
 
 def _split(knobs: Mapping[str, Any], physics: Operator) -> Split | None:
-    """Make the split of the knobs; lines of a fully sampled centre stay in it where the knobs say so."""
+    """Build the split from the knobs; with `acs_in_input` the fully sampled centre lines stay in M1."""
     if "split_unit" not in knobs or "split_ratio" not in knobs:
         return None
     kept = bool(knobs.get("acs_in_input")) and knobs["split_unit"] in KSPACE_UNITS
@@ -154,7 +154,7 @@ def _existing(path: object) -> Path | None:
 
 
 def _read(parser: ConfigParser, data_file: Path, n_images: int) -> tuple[Operator, Image | None]:
-    """Build the operator of a file on the CPU; where each slice has its own, that of the first slice and its image alone."""
+    """Build a file's operator on the CPU and read images; if each slice has its own operator, take the first slice alone."""
     dataset = SliceDataset(data_file, limit=n_images)
     parser["data_file"], parser["device"] = str(data_file), "cpu"
     try:
@@ -179,19 +179,19 @@ Knobs = Mapping[str, Any]
 
 
 class Assumed(NamedTuple):
-    """An operator in place of that of a data file, and in words what was assumed."""
+    """Operator built without a data file, and a description of what was assumed."""
 
     physics: Operator
     words: str
 
 
 def assumed_operator(factory: str, knobs: Knobs, size: int | None = None) -> Assumed:
-    """Make the operator of a bundle's knobs.
+    """Build an operator from a bundle's knobs, without a data file.
 
     Args:
         factory: name of the function that the configuration's `physics` calls: build_physics (k-space), build_scanner (CT),
             build_inpainting or build_sensing.
-        knobs: the configuration's plain values; `channels` are those of the network.
+        knobs: the configuration's plain values, and the network's `channels`.
         size: rows and columns of the images; None for the paper's.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Calibrate intervals on measurements alone, and count how often they hold the truth where it is known."""
+"""Calibrate intervals on measurements alone, and measure their coverage."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -45,13 +45,13 @@ SHOWN = (0.5, 0.8, 0.9, 0.95)
 
 
 class IntervalKind(NamedTuple):
-    """One kind of interval."""
+    """One kind of interval and its resamplers."""
 
     name: str
     resampler: Resampler
-    """Draws the images that it is made of."""
+    """Draws the images from which the interval is computed."""
     fewer: Resampler
-    """The same, fewer of them, for each fold of held-out measurements."""
+    """Draws fewer images in the same way, for each fold of held-out measurements."""
 
 
 class IntervalResult(NamedTuple):
@@ -60,36 +60,36 @@ class IntervalResult(NamedTuple):
     kind: IntervalKind
     calibration: Calibration
     panels: dict[str, dict[str, list[Coverage]]]
-    """What is to be covered -> name of the interval, calibrated or not -> its coverage."""
+    """Quantity to cover -> name of the interval, calibrated or not -> its coverage."""
 
 
 Columns = tuple[Tensor, ...]
-"""Numbers of the items of a batch, (B, ...) each."""
+"""Values of the slices of a batch, (B, ...) each."""
 
 Measure = Callable[[Batch], Columns]
-"""Finds them for a batch."""
+"""Computes such values for a batch."""
 
 
 class CalibrationJob:
     """Calibrates the intervals of trained weights on measurements alone, and measures their coverage on the test slices.
 
-    Writes `calibration.json` beside the weights: that of the equivariant bootstrap on the validation slices, for
-    `--calibrate_by file` in inference. Coverage is measured over held-out measurements, and over the image where there is
-    ground truth: of intervals as they are, "calibrated" by the validation slices, and "self-calibrated" by the held-out
-    measurements of each test slice itself. The spread over splits, noise and group goes the same way, for comparison, where
-    images are averages over splits.
+    Writes `calibration.json` next to the weights: the calibration of the equivariant bootstrap on the validation slices, for
+    `--calibrate_by file` in inference. Coverage is measured on held-out measurements and, with ground truth, on the image:
+    of uncalibrated intervals, of those "calibrated" on the validation slices, and of those "self-calibrated" on the held-out
+    measurements of each test slice. If images are averages over splits, the spread over splits, noise and group is treated
+    in the same way, for comparison.
 
     Args:
-        validator: has the validation slices.
-        tester: has the test slices.
-        checkpoints: where the weights are.
-        record: what is recorded of it, and where.
-        group: of the bootstrap.
-        n_bootstrap: images that are resampled for each reconstruction.
-        n_folds: parts of the measurements that are held out one after another, see `heldout_scale`.
+        validator: evaluator of the validation slices.
+        tester: evaluator of the test slices.
+        checkpoints: weights to load, and the folder to write to.
+        record: what to record of the job, and where.
+        group: group of the bootstrap.
+        n_bootstrap: number of resampled images for each reconstruction.
+        n_folds: number of parts of the measurements, held out in turn; see `heldout_scale`.
 
     Raises:
-        ValueError: a number that is not whole.
+        ValueError: n_bootstrap or n_folds is not a positive whole number.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class CalibrationJob:
         )
 
     def run(self) -> None:
-        """Calibrate; print and log how often the intervals hold."""
+        """Calibrate; print and log the coverage of the intervals."""
         with terminate_on_sigterm(), self.record.tracker() as tracker:
             self.record.start(tracker, {"val": self.validator, "test": self.tester})
             epoch = self.checkpoints.load_best()
@@ -120,7 +120,7 @@ class CalibrationJob:
             self._report(found, epoch, tracker)
 
     def _kinds(self) -> list[IntervalKind]:
-        """The bootstrap first; the spread where images are averages of passes on splits."""
+        """Return the bootstrap and, if images are averages over splits, the spread."""
         inferer, both = self.validator.inferer, (self.n_bootstrap, FEWER)
         bootstraps = (EquivariantBootstrap(self.group, n, inferer.seed, inferer.transmission) for n in both)
         one_pass = estimator(inferer, unwrapped(self.checkpoints.network), 1)
@@ -169,8 +169,8 @@ class CalibrationJob:
 
     def _report(self, found: list[IntervalResult], epoch: int, tracker: Tracker) -> None:
         panels: dict[str, dict[str, list[Coverage]]] = {}
-        for one in found:
-            for truth, curves in one.panels.items():
+        for result in found:
+            for truth, curves in result.panels.items():
                 panels.setdefault(truth, {}).update(curves)
         tracker.log_figure(coverage_figure(panels), "uncertainty/coverage.png")
         tracker.log_table(coverage_table(panels, LEVELS), "uncertainty/coverage.json")
@@ -187,7 +187,7 @@ def _widened(distances: Distances, calibration: Calibration) -> list[Coverage]:
 
 
 def _measured(evaluator: Evaluator, measure: Measure) -> Columns:
-    """Numbers of all slices of an evaluator, those of all processes together, in the order of the file."""
+    """Compute values for all slices of an evaluator, over all processes, in the order of the file."""
     rows: list[tuple[int, Columns]] = []
     for read in evaluator.data_loader:
         batch = Batch.of(read, evaluator.physics, evaluator.state.device)
@@ -199,33 +199,33 @@ def _measured(evaluator: Evaluator, measure: Measure) -> Columns:
 
 
 Panels = Mapping[str, Mapping[str, Sequence[Coverage]]]
-"""What is to be covered -> name of the interval -> its coverage at each level."""
+"""Quantity to cover -> name of the interval -> its coverage at each level."""
 
 PICTURE = "coverage.png"
 
 
 def coverage_table(panels: Panels, levels: Sequence[float]) -> dict[str, list[str]]:
-    """Lay coverage out: one row for each kind of truth and interval, one column for each level."""
+    """Tabulate coverage: one row per quantity covered and kind of interval, one column per level."""
     rows = [(truth, name, points) for truth, curves in panels.items() for name, points in curves.items()]
     table = {"covers": [truth for truth, _, _ in rows], "interval": [name for _, name, _ in rows]}
     for level in levels:
-        table[f"{100 * level:g} %"] = [_cell(one) for _, _, points in rows for one in points if one.level == level]
+        table[f"{100 * level:g} %"] = [_cell(point) for _, _, points in rows for point in points if point.level == level]
     return table
 
 
 def coverage_metrics(panels: Panels, level: float = 0.9) -> dict[str, float]:
-    """Numbers for a run: the coverage of each kind of interval at one level, for example coverage_90/bootstrap.images."""
+    """Return the coverage of each kind of interval at one level as MLflow metrics, e.g. coverage_90/bootstrap.images."""
     return {
-        f"coverage_{100 * level:g}/{name.replace(', ', '_')}.{truth.replace(' ', '_')}": one.share
+        f"coverage_{100 * level:g}/{name.replace(', ', '_')}.{truth.replace(' ', '_')}": point.share
         for truth, curves in panels.items()
         for name, points in curves.items()
-        for one in points
-        if one.level == level
+        for point in points
+        if point.level == level
     }
 
 
 def print_coverage(table: Mapping[str, list[str]], calibration: Calibration, folder: Path) -> None:
-    """Print the table, and what to make of it."""
+    """Print the table and its interpretation."""
     from rich.console import Console
 
     print_table(table, "Test slices whose error lies in its interval (95 % confidence, slices taken as independent)", 130)
@@ -239,19 +239,19 @@ def print_coverage(table: Mapping[str, list[str]], calibration: Calibration, fol
 
 
 def warn_of_other_slices(curves: Mapping[str, Sequence[Coverage]], level: float = 0.9) -> None:
-    """Warn where held-out measurements of the test slices are covered too seldom or too often: no ground truth is needed.
+    """Warn if the test slices' held-out measurements are covered too rarely or too often; no ground truth is needed.
 
-    Too seldom or too often is a coverage whose 95 % confidence interval leaves out the level.
+    That is the case if the 95 % confidence interval of the coverage does not contain the level.
     """
     for name, points in curves.items():
-        for one in points:
-            if name == "bootstrap, calibrated" and one.level == level and not one.low <= level <= one.high:
+        for point in points:
+            if name == "bootstrap, calibrated" and point.level == level and not point.low <= level <= point.high:
                 text = (
                     "%.0f %% intervals cover the held-out measurements of %d of %d test slices: validation slices do not "
                     "represent them; calibrate each slice by itself: --calibrate_by scan"
                 )
-                logger.warning(text, 100 * level, one.covered, one.n)
+                logger.warning(text, 100 * level, point.covered, point.n)
 
 
-def _cell(one: Coverage) -> str:
-    return f"{100 * one.share:.0f} % [{100 * one.low:.0f}, {100 * one.high:.0f}]"
+def _cell(point: Coverage) -> str:
+    return f"{100 * point.share:.0f} % [{100 * point.low:.0f}, {100 * point.high:.0f}]"

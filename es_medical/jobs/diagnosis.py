@@ -1,4 +1,4 @@
-"""A diagnosis with everything that is shown of it, as files and as an MLflow run."""
+"""Report of a diagnosis: numbers, words and pictures, written as files and as an MLflow run."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -21,12 +21,12 @@ from es_medical.tracking import Tracker
 
 
 class Sinks(NamedTuple):
-    """Where a report goes.
+    """Where a report is written.
 
     Attributes:
-        folder: for the files, made if absent.
-        tracking_uri: MLflow's; None takes MLFLOW_TRACKING_URI, else sqlite:///mlflow.db in the working directory.
-        track: whether an MLflow run is made.
+        folder: folder of the files, created if absent.
+        tracking_uri: MLflow tracking URI; None uses MLFLOW_TRACKING_URI, else sqlite:///mlflow.db in the working directory.
+        track: whether to create an MLflow run.
     """
 
     folder: Path
@@ -36,15 +36,15 @@ class Sinks(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """What is shown of a diagnosis.
+    """A diagnosis in numbers, words and pictures.
 
     Attributes:
-        subject: the operator that was diagnosed.
+        subject: the diagnosed operator.
         diagnosis: the numbers.
         table: columns of text.
         verdict: paragraphs in plain words.
-        pictures: file name to PNG.
-        splits: what one split shows, by its ratio.
+        pictures: PNG contents by file name.
+        splits: findings for one split, by its ratio.
     """
 
     subject: Subject
@@ -56,7 +56,7 @@ class Report:
 
     @property
     def title(self) -> str:
-        """The bundle, and where the operator comes from."""
+        """Name of the bundle, and where the operator comes from."""
         return f"{self.subject.bundle or 'operator'}: {self.subject.words}"
 
     @property
@@ -65,7 +65,7 @@ class Report:
         return "\n\n".join([self.title, *self.verdict]) + "\n"
 
     def write(self, sinks: Sinks) -> list[Path]:
-        """Write the files and, where asked for, an MLflow run with them; return the paths of the files.
+        """Write the files and, if requested, an MLflow run with them; return the paths of the files.
 
         Raises:
             OSError: the folder cannot be written.
@@ -105,13 +105,13 @@ class Report:
 def report(
     subject: Subject, actions: Sequence[str] | None = None, seed: int = 0, ratios: Sequence[float] | None = None
 ) -> Report:
-    """Diagnose an operator and put it into words, a table and pictures.
+    """Diagnose an operator and describe the result in words, a table and pictures.
 
     Args:
         subject: the operator, and typical images.
-        actions: sets of transformations, None for all.
-        seed: of random vectors, where a spectrum is estimated, and of splits.
-        ratios: split ratios, None for that of the configuration.
+        actions: sets of transformations; None for all.
+        seed: seed of splits, and of random vectors if a spectrum is estimated.
+        ratios: split ratios; None for the configured one.
 
     Raises:
         ValueError: an unknown set of transformations, or a split ratio out of range.
@@ -122,49 +122,49 @@ def report(
     try:
         splits = _splits(subject, found, ratios, seed)
     except ValueError as error:
-        if ratios is not None:  # asked for
+        if ratios is not None:  # explicitly requested
             raise
         splits, remarks = (), [f"No split of these measurements can be drawn: {error}"]
     drawn = {"coverage.png": coverage_figure(physics, found), "spectrum.png": spectrum_figure(found)}
     pictures = {name: png(figure) for name, figure in drawn.items() if figure is not None}
     source = "" if subject.data_file is None else subject.data_file.name
-    advice = [one.text for one in suggest(physics, found, seed) if one.kind == "acquisition"]
+    advice = [suggestion.text for suggestion in suggest(physics, found, seed) if suggestion.kind == "acquisition"]
     words = verdict(found, [split_words(splits), *remarks], advice, source)
     return Report(subject, found, table(found), words, pictures, splits)
 
 
 def _splits(subject: Subject, found: Diagnosis, ratios: Sequence[float] | None, seed: int) -> Sequence[SplitFinding]:
-    """Look at splits under the best set, else the largest that acts; none where the configuration has no split."""
+    """Examine splits under the best set, else the largest that acts; empty if no split is configured."""
     if subject.split is None:
         return ()
-    acting = [one for one in found.findings if one.action in GROUPS]
+    acting = [finding for finding in found.findings if finding.action in GROUPS]
     action = (found.best or (acting or found.findings)[-1]).action
     chosen = [subject.split.split_ratio] if ratios is None else ratios
     return by_split_ratio(subject.physics, subject.split, action, chosen, support_of(subject.physics), seed)
 
 
 def metrics(diagnosis: Diagnosis) -> dict[str, float]:
-    """Name the numbers of a diagnosis, those of each set below its name, as shares of n."""
+    """Return the numbers of a diagnosis as metrics "<set>/<number>", as fractions of n."""
     values: dict[str, float] = {}
-    for one in diagnosis.findings:
+    for finding in diagnosis.findings:
         numbers = {
-            "rank": one.share,
-            "rank_error": one.share_error,
-            "effective_rank": one.effective_rank / diagnosis.n,
-            "gain": one.gain,
-            "lost": one.lost,
-            "joint": one.joint,
+            "rank": finding.share,
+            "rank_error": finding.share_error,
+            "effective_rank": finding.effective_rank / diagnosis.n,
+            "gain": finding.gain,
+            "lost": finding.lost,
+            "joint": finding.joint,
         }
-        values |= {f"{one.action}/{name}": value for name, value in numbers.items() if value is not None}
+        values |= {f"{finding.action}/{name}": value for name, value in numbers.items() if value is not None}
     return values
 
 
 def split_metrics(found: Sequence[SplitFinding]) -> dict[str, float]:
-    """Name the ranks of splits, as shares of n, by their ratio."""
+    """Return the ranks of splits as metrics "split_<ratio>/<set>/rank", as fractions of n."""
     values: dict[str, float] = {}
-    for one in found:
+    for finding in found:
         values |= {
-            f"split_{one.ratio:g}/none/rank": one.alone.share,
-            f"split_{one.ratio:g}/{one.moved.action}/rank": one.moved.share,
+            f"split_{finding.ratio:g}/none/rank": finding.alone.share,
+            f"split_{finding.ratio:g}/{finding.moved.action}/rank": finding.moved.share,
         }
     return values

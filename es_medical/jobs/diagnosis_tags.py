@@ -1,4 +1,4 @@
-"""What the group of a training can add to its operator, as tags of the run; warns at the start of a group that adds nothing."""
+"""Tag a training run with what its group adds to the operator; warn at the start if it adds nothing."""
 
 import copy
 import logging
@@ -27,23 +27,23 @@ NAMES: dict[type, str] = {
     Rotations: "fine_rotations",
     FineRotations: "fine_rotations",
 }
-"""Names in `es_medical.diagnostics` of the groups that bundles use."""
-LONGEST = 60.0  # seconds that a training waits for a diagnosis at most
+"""Names in `es_medical.diagnostics` of the groups used by bundles."""
+LONGEST = 60.0  # longest time in seconds that a training waits for a diagnosis
 ASK = "python -m es_medical.diagnose --config_file ..."
 
 
 def diagnosis_tags(tester: Evaluator, loss: Loss, method: str) -> dict[str, str]:
-    """Find what the group in use adds to the operator of a training; warn where it is less than 1 % of n.
+    """Find what the group in use adds to a training's operator; warn if it is less than 1 % of n.
 
-    Nothing that goes wrong here stops a training: the cause is logged.
+    No error here stops a training: its cause is logged.
 
     Args:
-        tester: has the operator, and the bundle's group.
-        loss: of the training, with the transformations that it draws itself.
+        tester: evaluator with the operator and the bundle's group.
+        loss: loss of the training, with the transformations that it draws itself.
         method: name of the method.
 
     Returns:
-        Tags diagnosis.group, .n, .rank, .rank_alone, .share, .gain and .usable (% of n); none where no group is in use.
+        Tags diagnosis.group, .n, .rank, .rank_alone, .share, .gain and .usable (% of n); empty if no group is in use.
     """
     try:
         action = group_in_use(tester, loss, method)
@@ -52,24 +52,24 @@ def diagnosis_tags(tester: Evaluator, loss: Loss, method: str) -> dict[str, str]
         start = time.monotonic()
         physics = _operator(tester)
         if (wait := _expected(physics, action)) > LONGEST:
-            logger.warning("the diagnosis of the operator is left out, it would take some %.0f s: %s", wait, ASK)
+            logger.warning("the diagnosis of the operator is left out, it would take about %.0f s: %s", wait, ASK)
             return {}
         found = diagnose(physics, [action], support=support_of(physics), quick=True)
         seconds = time.monotonic() - start
     except Exception as error:
         logger.warning(
-            "the diagnosis of the operator failed, the training goes on without: %s: %s", type(error).__name__, error
+            "the diagnosis of the operator failed, the training goes on without it: %s: %s", type(error).__name__, error
         )
         return {}
     if action in found.refused:
         logger.warning("the diagnosis of the operator is left out: %s", found.refused[action])
         return {}
-    _tell(found, action, loss, seconds)
+    _log_summary(found, action, loss, seconds)
     return summary_tags(found.of(action), found.alone)
 
 
 def summary_tags(finding: Finding, alone: Finding) -> dict[str, str]:
-    """Write a finding as tags of an MLflow run; ranks with their standard error where they are estimates."""
+    """Return a finding as tags of an MLflow run; estimated ranks have their standard error."""
     n = alone.spectrum.n
     return {
         "diagnosis.group": finding.action,
@@ -84,9 +84,9 @@ def summary_tags(finding: Finding, alone: Finding) -> dict[str, str]:
 
 
 def group_in_use(tester: Evaluator, loss: Loss, method: str) -> str | None:
-    """Name the set of transformations that a training relies on; None where it uses none, or one without a name here.
+    """Return the name of the set of transformations that a training uses; None if it uses none, or one not in `NAMES`.
 
-    What the loss draws (es_neq, rotations of a scanner, equivariant imaging) counts before what the network is equivariant to.
+    Those drawn by the loss (es_neq, rotations of a scanner, equivariant imaging) take precedence over the network's group.
     """
     loss = getattr(loss, "loss", loss)  # inside SeveralSplits
     group: Any = getattr(loss, "group", None) or getattr(loss, "transform", None)
@@ -96,13 +96,13 @@ def group_in_use(tester: Evaluator, loss: Loss, method: str) -> str | None:
 
 
 def _operator(tester: Evaluator) -> Operator:
-    """Copy A to the CPU; where each slice has its own, that of the first test slice."""
+    """Copy A to the CPU; if each slice has its own, take that of the first test slice."""
     batch: Mapping[str, Any] = default_collate([tester.data_loader.dataset[0]])  # type: ignore[union-attr]
     return copy.deepcopy(tester.physics).cpu().of(batch)
 
 
 def _expected(physics: Operator, action: str) -> float:
-    """Estimate the seconds of a diagnosis from one product with A^T A, for operators without a spectrum in closed form."""
+    """Estimate the seconds of a diagnosis from one product with A^T A; 0 if the spectrum has a closed form."""
     always, shifted = isinstance(physics, MRI | Pixels), isinstance(physics, MultiCoilMRI | CompressedSensing)
     if (always and action in DIHEDRAL) or ((always or shifted) and action == "shifts"):
         return 0.0
@@ -119,8 +119,8 @@ def _rank(finding: Finding) -> str:
     return f"{finding.rank:.0f}" + (f" ± {error:.0f}" if error > 0 else "")
 
 
-def _tell(found: Diagnosis, action: str, loss: Loss, seconds: float) -> None:
-    """Log the summary; as a warning where the group adds little to a training that sees measurements alone."""
+def _log_summary(found: Diagnosis, action: str, loss: Loss, seconds: float) -> None:
+    """Log the summary; as a warning if the group adds little to a training on measurements alone."""
     finding = found.of(action)
     line = summary_line(finding, found.alone)
     if finding.usable - found.alone.usable < LITTLE and not loss.needs_image and found.alone.share < 1:

@@ -1,4 +1,4 @@
-"""Intervals in a bundle's inference: which ones, and how many times wider the calibration makes them."""
+"""Intervals in a bundle's inference: their kind, and the factor by which calibration widens them."""
 
 import logging
 import math
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 CALIBRATIONS = ("scan", "file", "none")
 
 FEWER = 8
-"""Resampled images for each fold of held-out measurements: each element of D4 once."""
+"""Number of resampled images for each fold of held-out measurements: one per element of D4."""
 
 CALIBRATE = "python -m monai.bundle run --config_file \"['configs/train.yaml','configs/calibrate.yaml']\""
 
@@ -34,21 +34,21 @@ def with_intervals(
     calibrate_by: str = "scan",
     method: str = "network",
 ) -> Inferer | IntervalInferer:
-    """Give an inferer intervals of a nominal level; None leaves it as it is.
+    """Add intervals of a nominal level to an inferer; with level None, return the inferer unchanged.
 
     Args:
         inferer: makes the reconstructions.
-        group: of the bootstrap.
+        group: group of the bootstrap.
         level: nominal level, for example 0.9.
-        n_bootstrap: reconstructions that are resampled for each item; each costs as much as the reconstruction itself.
+        n_bootstrap: number of resampled reconstructions per slice; each costs as much as the reconstruction itself.
         ckpt_dir: folder of the weights.
         calibrate_by: "scan" widens the intervals of each slice by its own held-out measurements (`heldout_scale`; 45 more
-            reconstructions), "file" all alike by the factor in `calibration.json` beside the weights, "none" not at all.
-        method: of the weights; a file of another method calibrates nothing.
+            reconstructions), "file" widens all by the factor in `calibration.json` next to the weights, "none" widens none.
+        method: method of the weights; a calibration of another method is refused.
 
     Raises:
-        ValueError: a level or number out of range, another word, or a file that is not of these weights and this inferer.
-        FileNotFoundError: there is no file.
+        ValueError: a level or number out of range, another `calibrate_by`, or a calibration of other weights or settings.
+        FileNotFoundError: there is no calibration file.
     """
     if calibrate_by not in CALIBRATIONS:
         raise ValueError(f"calibrate_by must be {', '.join(CALIBRATIONS)}, got {calibrate_by!r}")
@@ -66,11 +66,11 @@ def with_intervals(
 
 
 def read_factor(path: Path, level: float, settings: Mapping[str, Any]) -> float:
-    """Read the factor of intervals from a file that `CalibrationJob` wrote, once it is of these settings.
+    """Read the factor of intervals from a file of `CalibrationJob`, after checking that its settings are these.
 
     Raises:
-        FileNotFoundError: there is none.
-        ValueError: it is of something else, or its factor is infinite.
+        FileNotFoundError: there is no such file.
+        ValueError: it was made with other settings, or its factor is infinite.
     """
     if not path.is_file():
         raise FileNotFoundError(f"no {path}: calibrate by {CALIBRATE}, or let each slice calibrate itself: --calibrate_by scan")
@@ -92,14 +92,14 @@ def read_factor(path: Path, level: float, settings: Mapping[str, Any]) -> float:
 
 
 def interval_settings(inferer: Inferer, group: Group, ckpt_dir: str | Path, method: str) -> dict[str, Any]:
-    """Return what a calibration is valid for: the weights, how they reconstruct, and the group."""
+    """Return the settings that a calibration is valid for: weights, method, settings of the inferer, and group."""
     own = {"method": current_name(method), "group": type(group).__name__, "n_samples": inferer.n_samples}
     own |= {"whole_group": inferer.whole_group, "weights": file_digest(Path(ckpt_dir) / BEST)}
     return own | dict(inferer.settings)
 
 
 def check_settings(path: Path, kept: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Raise ValueError where a calibration was made with other weights or settings; the message names what differs."""
+    """Raise ValueError if a calibration was made with other weights or settings; the message names what differs."""
     different = [f"{name} {before} and {now}" for name, (before, now) in changed(complete(kept), given).items()]
     if different:
         raise ValueError(f"{path} was made for something else ({'; '.join(different)}): calibrate anew by {CALIBRATE}")

@@ -1,4 +1,4 @@
-"""What is recorded of a job in MLflow, and how its cases are shown."""
+"""Record a job in MLflow, and lay out its cases as pictures."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -22,22 +22,22 @@ from es_medical.tracking import NullTracker, Tracker
 logger = logging.getLogger(__name__)
 
 STEPS = ("initialize", "run", "finalize")
-"""Entries of a configuration that are instructions, not knobs."""
+"""Configuration entries that are instructions, not knobs."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """What is recorded of a job, and where.
+    """What to record of a job, and where.
 
     Attributes:
-        tracking_uri: MLflow's; None takes MLFLOW_TRACKING_URI, else sqlite:///mlflow.db in the working directory.
+        tracking_uri: MLflow tracking URI; None uses MLFLOW_TRACKING_URI, else sqlite:///mlflow.db in the working directory.
         experiment: name of the MLflow experiment.
         run_name: name of the run.
-        tags: what the run is: method, operator, bundle, ...
-        output_dir: folder for what is not sent to MLflow yet.
-        data_file: the slice file, for the lineage.
-        study: name of the study that the run is a part of, by which `es_medical.report` finds it; None for none.
-        parent_run: MLflow run that this one is a child of; None for none.
+        tags: tags of the run: method, operator, bundle, ...
+        output_dir: folder for data not yet sent to MLflow.
+        data_file: the slice file, recorded as the run's data set.
+        study: name of the run's study, by which `es_medical.report` finds it; None for none.
+        parent_run: ID of the parent MLflow run; None for none.
         window: values shown as black and white in pictures, in stored units.
         error_max: value shown as white in spread and error pictures.
     """
@@ -55,22 +55,22 @@ class Record:
 
     @property
     def method(self) -> str:
-        """The training method, by the tags."""
+        """Training method, from the tags."""
         return str(self.tags.get("method", "network"))
 
     @property
     def learns(self) -> bool:
-        """Whether the method is a training; a name that is not ours counts as one."""
+        """Whether the method is trained; an unknown name counts as trained."""
         return self.method not in METHODS or METHODS[self.method].trained
 
     def tracker(self, run_id: str | None = None) -> Tracker:
-        """Make the tracker of this process; only the first one tracks."""
+        """Create the tracker of this process; only the first process tracks."""
         if rank() != 0:
             return NullTracker()
         return Tracker(self.tracking_uri, self.experiment, self.run_name, Path(self.output_dir) / "unsent", run_id)
 
     def start(self, tracker: Tracker, engines: Mapping[str, Workflow], epoch: int = 0) -> None:
-        """Log what the run is made of; `engines` by the split that they work on."""
+        """Start the run and log its knobs, tags and data sets; `engines` by the split that they work on."""
         configuration = resolved_configuration()
         knobs = {name: value for name, value in configuration.items() if not isinstance(value, dict) and name not in STEPS}
         size = next(iter(engines.values())).physics.image_size  # type: ignore[attr-defined]  # our engines
@@ -85,7 +85,7 @@ class Record:
         logger.info("%s: %s of %s", self.run_name, sizes, self.data_file)
 
     def arrays(self, cases: Sequence[Case]) -> dict[str, NDArray[Any]]:
-        """Gather the cases as arrays: `id` (n,), images (n, C, H, W) in stored units, and the window that is shown."""
+        """Stack the cases as arrays: `id` (n,), images (n, C, H, W) in stored units, and the display window."""
         names = ["baseline", "reconstruction", "spread"]
         names += ["target"] if all(case.target is not None for case in cases) else []
         images = {name: np.stack([getattr(case, name).numpy() for case in cases]) for name in names} if cases else {}
@@ -99,5 +99,5 @@ class Record:
 
 
 def _size(engine: Workflow) -> int:
-    """Number of slices that an engine works on, over all processes."""
+    """Return the number of slices of an engine, over all processes."""
     return len(engine.data_loader.dataset)  # type: ignore[union-attr, arg-type]

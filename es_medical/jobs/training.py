@@ -1,4 +1,4 @@
-"""Train, choose the best weights, test them, track everything; or test weights alone."""
+"""Train, choose the best weights, test and track them; or only test trained weights."""
 
 import logging
 import math
@@ -26,7 +26,7 @@ from es_medical.tracking import Tracker, terminate_on_sigterm
 logger = logging.getLogger(__name__)
 
 SCORES = ("psnr", "ssim", "equiv", "heldout", "baseline_psnr", "baseline_ssim")
-"""Scores that get a curve or a number in MLflow; test/cases.json has the others too."""
+"""Scores logged as MLflow metrics; test/cases.json has all scores."""
 
 
 class Evaluation:
@@ -34,8 +34,8 @@ class Evaluation:
 
     Args:
         tester: scores the test slices.
-        checkpoints: where the weights are.
-        record: what is recorded of it, and where.
+        checkpoints: weights to load.
+        record: what to record of the job, and where.
     """
 
     def __init__(self, tester: Evaluator, checkpoints: Checkpoints, record: Record) -> None:
@@ -60,27 +60,27 @@ class Evaluation:
         for i, case in enumerate(self.tester.cases):
             tracker.log_image(f"test/case{i}", self.record.picture(case, self.tester.physics.baseline), epoch)
         tracker.log_arrays(self.record.arrays(self.tester.cases), "test/cases.npz")
-        if self.record.learns:  # else the denoiser is what it was at random
+        if self.record.learns:  # else the denoiser still has its random weights
             tracker.log_model(self.checkpoints.network_def, torch.zeros(1, *self.tester.physics.img_size), step=epoch)
         if rank() == 0:
             print_summary(table, epoch, tracker.uri, self.record.experiment, self.checkpoints.folder)
 
 
 class Training(Evaluation):
-    """Trains, keeps the best weights and tests them, in one MLflow run. Only the first process tracks and writes.
+    """Trains, saves the best weights and tests them, in one MLflow run. Only the first process tracks and writes.
 
-    For a method that learns nothing the weight of its penalty is chosen instead, on the validation slices and by the same key
+    For a method that learns nothing, the weight of its penalty is chosen instead, on the validation slices by the same key
     metric (see `search_penalty`).
 
     Args:
         trainer: the training engine.
         validator: scores the validation slices; its key metric chooses the best weights.
         tester: scores the test slices with the best weights at the end.
-        checkpoints: where weights and states are kept.
-        record: what is recorded of it, and where.
-        val_interval: epochs between two validations (and pictures).
-        log_interval: steps between two logged losses.
-        resume: go on from the last checkpoint, in its MLflow run.
+        checkpoints: save and load weights and states.
+        record: what to record of the job, and where.
+        val_interval: number of epochs between two validations (and pictures).
+        log_interval: number of steps between two logged losses.
+        resume: continue from the last checkpoint, in its MLflow run.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Training(Evaluation):
         self._epoch_start = 0.0
 
     def run(self) -> None:
-        """Train, keep the best weights by the validator's key metric, test them; print and log the table.
+        """Train, save the best weights by the validator's key metric, test them; print and log the table.
 
         Raises:
             FloatingPointError: a loss, or every validation score, was not finite.
@@ -129,11 +129,11 @@ class Training(Evaluation):
             self._test(tracker, self.trainer.state.iteration)
 
     def _train(self, tracker: Tracker, state: dict[str, Any] | None) -> None:
-        """Train from the beginning, or go on from `state`."""
+        """Train from the beginning, or continue from `state`."""
         if self.validator.key_metric == "heldout" and not self.validator.inferer.split_input:
             logger.warning(
-                "the held-out error ranks networks that are trained on split measurements, as es is; %s is trained on "
-                "whole ones: with ground truth choose the weights by --key_metric psnr",
+                "the held-out error ranks networks trained on split measurements, as with es; %s is trained on whole "
+                "measurements: with ground truth, choose the weights by --key_metric psnr",
                 self.record.method,
             )
         if state:
@@ -147,7 +147,7 @@ class Training(Evaluation):
             logger.info("epoch %d of %d is done already: nothing to train", state["epoch"], self.trainer.state.max_epochs)
 
     def _choose(self, tracker: Tracker) -> None:
-        """Choose the weight of a method's penalty on the validation slices; without one, score the method there."""
+        """Choose the weight of a method's penalty on the validation slices; a method without a penalty is only scored."""
         logger.info("%s learns nothing: epochs, lr, resume and the other knobs of a training are not used", self.record.method)
         start, network = time.monotonic(), unwrapped(self.checkpoints.network)
         if isinstance(network, Penalised):
@@ -158,7 +158,7 @@ class Training(Evaluation):
         logger.info("%s  %.1f s%s", self.record.method, seconds, line)
 
     def _choose_penalty(self, network: Penalised, tracker: Tracker) -> None:
-        """Log the score of every weight, the number of the weight as step, and set the best one."""
+        """Log the score of every weight, with its number as step, and set the best weight."""
 
         def score(weight: float) -> float:
             network.set_weight(weight)
@@ -190,7 +190,7 @@ class Training(Evaluation):
         on(Events.EPOCH_STARTED, self._start_epoch)
         on(Events.ITERATION_COMPLETED, self._log_step, tracker)
         on(Events.EPOCH_COMPLETED, self._end_epoch, tracker)
-        on(Events.COMPLETED, self._log_losses, tracker)  # the steps of an interval that the end cuts short
+        on(Events.COMPLETED, self._log_losses, tracker)  # steps of an incomplete last interval
 
     def _start_epoch(self, engine: Engine) -> None:
         self._epoch_start, self._losses = time.monotonic(), []
@@ -208,7 +208,7 @@ class Training(Evaluation):
             tracker.log_metrics(means, engine.state.iteration)
 
     def _interval_means(self) -> dict[str, float]:
-        """Read the logged numbers of the steps since the last call: here the device is waited for, not in a step."""
+        """Average the logged values of the steps since the last call; the CPU waits for the device here, not in a step."""
         steps, self._steps = self._steps, []
         names = list(steps[0])
         means = torch.stack([torch.stack([step[name].float() for name in names]) for step in steps]).mean(0)
@@ -245,13 +245,13 @@ DECADES = tuple(10.0**k for k in range(-5, 1))
 
 
 def search_penalty(score: Callable[[float], float]) -> dict[float, float]:
-    """Score the weights of `DECADES`, then those half a decade from the best of them.
+    """Score the weights of `DECADES`, then the two weights half a decade from the best one.
 
     Args:
-        score: of a weight, larger is better; one that is not finite is the worst.
+        score: score of a weight, larger is better; a score that is not finite is the worst.
 
     Returns:
-        Every weight that was tried, in that order, and its score.
+        Every weight tried, in that order, and its score.
 
     >>> [f"{weight:.3g}" for weight in search_penalty(lambda weight: -abs(math.log10(weight) + 1.4))][-2:]
     ['0.316', '0.0316']
@@ -262,5 +262,5 @@ def search_penalty(score: Callable[[float], float]) -> dict[float, float]:
 
 
 def best_weight(scores: Mapping[float, float]) -> float:
-    """Return the weight with the greatest finite score; the first one where none is finite."""
+    """Return the weight with the greatest finite score; the first one if none is finite."""
     return max(scores, key=lambda weight: scores[weight] if math.isfinite(scores[weight]) else -math.inf)

@@ -226,4 +226,4 @@ def test_another_scanner_of_as_many_views_is_warned_of_and_refused_to_go_on_with
     shutil.copytree(trained(BUNDLE) / "models", tmp_path / "models")
     with pytest.raises(RuntimeError) as caught:
         train(BUNDLE, tmp_path, source=other, epochs=3, resume=True)
-    assert "is of a training for another operator: other n_detectors, norm, size" in causes(caught.value)
+    assert "is from a training for another operator: other n_detectors, norm, size" in causes(caught.value)

@@ -126,5 +126,5 @@ def test_norm_of_a_scanner_is_kept_with_the_weights_and_compared(data_file, tmp_
     parts.physics = CT(ParallelBeam((16, 16), n_views=6), unit_norm=False)
     with pytest.warns(UserWarning, match="other norm"):
         load(tmp_path, parts)
-    with pytest.raises(ValueError, match="of a training for another operator: other norm; resume with its data"):
+    with pytest.raises(ValueError, match="from a training for another operator: other norm; resume with its data"):
         resume(tmp_path, parts)

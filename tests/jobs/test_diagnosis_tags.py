@@ -156,7 +156,7 @@ def test_test_of_trained_weights_has_no_diagnosis(tmp_path, workflow_uri):
 def test_a_group_that_never_shows_pairs_is_warned_of(parts, told):
     """Even push-broom columns under shifts: the mean Gram matrix has full rank, and still nothing new is learnt."""
     found = diagnose(Inpainting(even_columns(16), (16, 16), 3), ["shifts"], quick=True)
-    module._tell(found, "shifts", SPLITTING, 0.0)
+    module._log_summary(found, "shifts", SPLITTING, 0.0)
     record = told.records[-1]
     assert record.levelno == logging.WARNING
     assert "can teach nothing new" in record.message
@@ -166,7 +166,7 @@ def test_a_group_that_never_shows_pairs_is_warned_of(parts, told):
 def test_a_diagnosis_that_would_take_long_is_left_out(parts, told, monkeypatch):
     monkeypatch.setattr(module, "_expected", lambda physics, action: 3600.0)
     assert diagnosis_tags(parts.evaluator(equiv_group=D4()), SPLITTING, "es") == {}
-    assert "left out, it would take some 3600 s" in told.records[-1].message
+    assert "left out, it would take about 3600 s" in told.records[-1].message
 
 
 def test_operators_without_a_closed_form_are_timed(parts):

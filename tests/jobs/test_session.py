@@ -242,7 +242,7 @@ def test_supervised_training_and_choice_by_psnr(train, client, tmp_path):
 def test_heldout_choice_of_a_supervised_network_is_warned_of(train, tmp_path, caplog):
     with caplog.at_level("WARNING", logger="es_medical"):
         train(method="supervised", epochs=1)
-    assert "supervised is trained on whole ones" in caplog.text
+    assert "supervised is trained on whole measurements" in caplog.text
 
 
 def test_few_steps_still_show_their_loss(train, client, tmp_path):
