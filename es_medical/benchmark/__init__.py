@@ -1,1 +1,1 @@
-"""Timings of what training spends its time on; needs torch and deepinv, neither MONAI nor MLflow."""
+"""Benchmarks of training, imports and data preparation; needs torch and deepinv, but neither MONAI nor MLflow."""

@@ -1,4 +1,4 @@
-"""`python -m es_medical.benchmark step`, `... import`, `... prep`, `... ct` and `... shift`."""
+"""Command line of the benchmarks: `python -m es_medical.benchmark step`, `... import`, `... prep`, `... ct`, `... shift`."""
 
 import argparse
 import json
@@ -14,13 +14,13 @@ NEEDS = (
     "Needs torch and deepinv with the wheels that deepinv needs, and jaxtyping with its only dependency wadler-lindig "
     "(small, pure Python); neither MONAI nor MLflow, and no installation: run it in the source tree. prep needs data_prep."
 )
-MODULES = {"import": "imports"}  # of a command, where it is not called after it
+MODULES = {"import": "imports"}  # modules not named like their command
 SEVERAL = ("step", "shift")  # commands that time several settings
 FLAG = argparse.BooleanOptionalAction
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Parse the command line, time, print a table for each result and write JSON where asked."""
+    """Parse the command line, run the benchmark, print a table per result and, if requested, write JSON."""
     options = _parser().parse_args(arguments)
     if options.threads:
         torch.set_num_threads(options.threads)
@@ -89,10 +89,10 @@ def _machine(device: torch.device) -> dict[str, str | int]:
 
 
 def _named(value: object) -> Any:  # noqa: ANN401 - what JSON holds
-    """Turn records into dictionaries, all the way down."""
+    """Convert records to dictionaries, recursively."""
     if isinstance(value, dict):
-        return {key: _named(one) for key, one in value.items()}
-    return {key: _named(one) for key, one in value._asdict().items()} if hasattr(value, "_asdict") else value
+        return {key: _named(entry) for key, entry in value.items()}
+    return {key: _named(entry) for key, entry in value._asdict().items()} if hasattr(value, "_asdict") else value
 
 
 if __name__ == "__main__":

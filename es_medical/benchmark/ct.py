@@ -31,14 +31,14 @@ class Result(NamedTuple):
     n_views: int
     batch: int
     build_seconds: float
-    """Our operator, from the cache where it holds the matrix."""
+    """Time to build our operator, from the cache if it holds the matrix."""
     milliseconds: dict[str, float]
     speed: dict[str, Ratio]
-    """How many times as fast ours is, by job: "A", "A^T", "ES step"."""
+    """deepinv's time / ours, by job: "A", "A^T", "ES step"."""
 
 
 def run(options: Namespace) -> Iterator[Result]:
-    """Time what the command line asks for."""
+    """Run the benchmark with the options of the command line."""
     device = torch.device(options.device)
     yield benchmark_ct(options.size, options.views, options.batch, options.repeats, device, options.step)
 
@@ -52,7 +52,7 @@ def benchmark_ct(
     step: bool = True,
     widths: tuple[int, ...] = (8, 16),
 ) -> Result:
-    """Time the operators, and with `step` a training step of a small MoDL (3 unrolled steps, D4, splits by views)."""
+    """Time the operators and, with `step`, a training step of a small MoDL (3 unrolled steps, D4, splits by views)."""
     start = perf_counter()
     physics = CT(ParallelBeam((size, size), n_views=n_views)).to(device)
     build_seconds = perf_counter() - start
@@ -77,7 +77,7 @@ def _operators(physics: CT, theirs: Tomography, x: Tensor) -> dict[str, Job]:
 
 
 def _steps(physics: CT, theirs: Tomography, x: Tensor, widths: tuple[int, ...]) -> dict[str, Job]:
-    """Make a training step (forward, loss, backward) of one denoiser with either library; both draw one g and one split."""
+    """Make the training step (forward, loss, backward) of a denoiser in each library; both draw one g and one split."""
     torch.manual_seed(0)
     denoiser, generator = unet(1, widths).to(x.device), torch.Generator(x.device).manual_seed(0)
     network = ReynoldsAveraging(MoDL(denoiser), D4()).to(x.device).train()
@@ -91,7 +91,7 @@ def _steps(physics: CT, theirs: Tomography, x: Tensor, widths: tuple[int, ...]) 
 
 
 def table(result: Result) -> str:
-    """Lay a result out for reading, ours and deepinv's side by side."""
+    """Return a result as a text table, ours and deepinv's side by side."""
     problem = f"{result.size}x{result.size}, {result.n_views} views, batch {result.batch}"
     head = f"{problem}; operator made in {result.build_seconds:.2f} s"
     rows = [

@@ -1,4 +1,4 @@
-"""The same training step with deepinv's own `EquivariantSplittingLoss` and `EquivariantReconstructor`."""
+"""The same training step with deepinv's `EquivariantSplittingLoss` and `EquivariantReconstructor`."""
 
 from deepinv.loss import EquivariantSplittingLoss, MCLoss
 from deepinv.loss.metric import MSE
@@ -14,13 +14,13 @@ from es_medical.benchmark.timing import Job
 def deepinv_job(denoiser: nn.Module, iterations: int, physics: LinearPhysics, masks: PhysicsGenerator, y: Tensor) -> Job:
     """Make the job: forward, loss and backward with one random g and one split.
 
-    The consistency term is plain measurement consistency: with R2RLoss in its place deepinv 0.5.0 fails.
+    The consistency term is plain measurement consistency: deepinv 0.5.0 fails with R2RLoss in its place.
 
     Args:
         denoiser: phi(x, noise level), shared with the other jobs.
-        iterations: unrolled steps K.
+        iterations: number of unrolled steps K.
         physics: deepinv's operator.
-        masks: draws M1 for measurements of the shape of y without its batch.
+        masks: draws M1 for measurements of the shape of y without the batch axis.
         y: measurements (B, ...).
     """
     loss = EquivariantSplittingLoss(

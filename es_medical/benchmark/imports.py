@@ -1,4 +1,4 @@
-"""How long `import es_medical` takes, next to the packages that it cannot do without."""
+"""Time of `import es_medical`, next to that of the packages it requires."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ STATEMENTS = {
 
 
 class ImportResult(NamedTuple):
-    """Medians in seconds by what was imported, and ratios to torch and deepinv."""
+    """Median seconds of each import, and ratios to torch and deepinv."""
 
     seconds: dict[str, float]
     ratios: dict[str, Ratio]
@@ -38,12 +38,12 @@ def benchmark_import(repeats: int = 5) -> ImportResult:
 
 
 def run(options: Namespace) -> Iterator[ImportResult]:
-    """Time what the command line asks for."""
+    """Run the benchmark with the options of the command line."""
     yield benchmark_import(options.repeats)
 
 
 def table(result: ImportResult) -> str:
-    """Lay a result out for reading."""
+    """Return a result as a text table."""
     return "\n".join(
         f"import {name:20s} {seconds:6.2f} s   x torch, deepinv: {result.ratios.get(name, '')}"
         for name, seconds in result.seconds.items()

@@ -1,4 +1,4 @@
-"""Speed of `data_prep fastmri --measurements real` next to reading the same slices and taking one FFT each, and its memory."""
+"""Speed and memory of `data_prep fastmri --measurements real`, next to reading the same slices and one FFT of each."""
 
 import io
 import subprocess
@@ -39,7 +39,7 @@ TRANSFORMS: dict[str, Transform] = {
 
 SIZE = (640, 368)
 PLAIN = "read + FFT"
-TARGET = 0.6  # of the speed of reading and one FFT
+TARGET = 0.6  # fraction of the speed of reading and one FFT
 HEADER = """<?xml version="1.0"?><ismrmrdHeader xmlns="http://www.ismrm.org/ISMRMRD"><encoding>
 <encodedSpace><matrixSize><x>{rows}</x><y>{columns}</y><z>1</z></matrixSize>
 <fieldOfView_mm><x>{rows}</x><y>{columns}</y><z>3</z></fieldOfView_mm></encodedSpace>
@@ -50,22 +50,22 @@ HEADER = """<?xml version="1.0"?><ismrmrdHeader xmlns="http://www.ismrm.org/ISMR
 
 
 class Peak(NamedTuple):
-    """Largest resident memory in MiB: after the imports alone, and of the whole run."""
+    """Peak resident memory in MiB: after the imports, and of the whole run."""
 
     imports: float
     run: float
 
 
 class PrepResult(NamedTuple):
-    """Times of whole runs and what they compare to.
+    """Times of whole runs, compared with reading and one FFT.
 
     Attributes:
-        slices: slices in all volumes.
+        slices: number of slices in all volumes.
         size: (H, W) of their k-space.
-        transform: the plain FFT, the fastest at hand.
-        milliseconds: per slice, medians by job.
+        transform: library of the plain FFT, the fastest one here.
+        milliseconds: median milliseconds per slice, by job.
         speed: speed of data_prep / speed of reading and one FFT, by job; the target is 0.6 with one worker.
-        peak: memory of a fresh process by number of workers.
+        peak: memory of a fresh process, by number of workers.
     """
 
     slices: int
@@ -77,7 +77,7 @@ class PrepResult(NamedTuple):
 
 
 def run(options: Namespace) -> Iterator[PrepResult]:
-    """Time what the command line asks for."""
+    """Run the benchmark with the options of the command line."""
     yield benchmark_prep(options.slices, options.volumes, repeats=options.repeats)
 
 
@@ -89,17 +89,17 @@ def benchmark_prep(
     workers: Sequence[int] = (1, 2),
     memory: bool = True,
 ) -> PrepResult:
-    """Make volumes in fastMRI's layout in a temporary folder and time both jobs in turn, files in the page cache for both.
+    """Write volumes in fastMRI's layout to a temporary folder and time both jobs in turn, with the files in the page cache.
 
-    Interpreter and imports are not timed.
+    The start of the interpreter and the imports are not timed.
 
     Args:
-        slices: of each volume.
-        volumes: files; workers share files and parts of them.
+        slices: number of slices per volume.
+        volumes: number of files; workers share files and parts of them.
         size: (H, W) of k-space; the reconstruction is the central square of half its height.
-        repeats: timed rounds.
+        repeats: number of timed rounds.
         workers: numbers of threads to time.
-        memory: measure the peak memory too, each in a fresh process.
+        memory: whether to measure the peak memory too, each in a fresh process.
     """
     with TemporaryDirectory() as folder:
         source, out = Path(folder) / "source", Path(folder) / "out.h5"
@@ -119,7 +119,7 @@ def benchmark_prep(
 
 
 def make_volume(path: Path, slices: int, size: tuple[int, int], seed: int) -> Path:
-    """Write noisy k-space of an ellipse with a smooth phase, its magnitude and a header, as fastMRI's single-coil files."""
+    """Write a file like fastMRI's single-coil ones: noisy k-space of an ellipse with smooth phase, magnitude, header."""
     rows, columns = np.ogrid[: size[0], : size[1]]
     side = size[0] // 2
     u, v = (rows - size[0] // 2) / side, (columns - size[1] // 2) / side
@@ -138,9 +138,9 @@ def make_volume(path: Path, slices: int, size: tuple[int, int], seed: int) -> Pa
 
 
 def fastest_transform(size: tuple[int, int], repeats: int = 7) -> tuple[str, Transform]:
-    """The FFT that takes least time for k-space (H, W) of complex64 here, and its library's name."""
+    """Return the fastest FFT on this machine for complex64 k-space (H, W), after its library's name."""
     k = np.ones(size, np.complex64)
-    times = medians(alternate({name: partial(one, k) for name, one in TRANSFORMS.items()}, repeats, 1, torch.device("cpu")))
+    times = medians(alternate({name: partial(fft, k) for name, fft in TRANSFORMS.items()}, repeats, 1, torch.device("cpu")))
     name = min(times, key=times.__getitem__)
     return name, TRANSFORMS[name]
 
@@ -174,9 +174,9 @@ def prepare(preparation: PrepRun[FastMRIOptions], source: Path) -> None:
 
 
 def peak_here() -> float:
-    """Largest resident memory of this process so far, MiB.
+    """Return the peak resident memory of this process so far, in MiB.
 
-    Linux also counts what the parent held when it started this process into `getrusage`, and not into VmHWM.
+    On Linux, `getrusage` also counts the memory of the parent when it started this process; VmHWM does not.
     """
     try:
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
@@ -205,7 +205,7 @@ def _measured_peak(source: Path, out: Path, workers: int) -> Peak:
 
 
 def table(result: PrepResult) -> str:
-    """The result as lines of text."""
+    """Return a result as a text table."""
     height, width = result.size
     lines = [
         f"{result.slices} slices of {height} x {width}, complex64; plain FFT: {result.transform}",

@@ -1,15 +1,15 @@
-"""Which problems the step benchmark times."""
+"""Problems timed by the step benchmark."""
 
 from argparse import Namespace
 from typing import NamedTuple
 
 PAPER_WIDTHS = (64, 128, 256, 512)
 LARGE = 256
-"""Side of images from which a step takes seconds on a CPU."""
+"""Image side in pixels from which a step takes seconds on a CPU."""
 
 
 class Setting(NamedTuple):
-    """A problem, a network, and how it runs."""
+    """A problem, a network, and its execution settings."""
 
     size: int
     """Side of the square images."""
@@ -35,18 +35,18 @@ class Setting(NamedTuple):
 
 
 def describe(problem: str, widths: tuple[int, ...], setting: object) -> str:
-    """Return one line for the table: the problem, the UNet and those knobs of speed that the setting switches on."""
+    """Return one line for the table: the problem, the UNet, and the speed knobs that are on."""
     knobs = [name for name in ("amp", "channels_last", "compiled") if getattr(setting, name)]
     return " ".join([problem, "UNet", "-".join(map(str, widths)), *knobs])
 
 
 def chosen_settings(options: Namespace) -> list[Setting]:
-    """Return the settings that the command line asks for (see `python -m es_medical.benchmark step --help`).
+    """Return the settings for the command line options (see `python -m es_medical.benchmark step --help`).
 
-    With several coils deepinv's loss is not timed.
+    With several coils, deepinv's loss is not timed.
 
-    By default: on the CPU the paper's network on 2 slices of 320 x 320 and a small one on 4 of 64 x 64; on CUDA the
-    paper's network on 4 and 16 slices of 320 x 320, with and without `torch.compile`.
+    Defaults on the CPU: the paper's network on 2 slices of 320 x 320, and a small one on 4 of 64 x 64. Defaults on CUDA:
+    the paper's network on 4 and 16 slices of 320 x 320, with and without `torch.compile`.
     """
     on_gpu = options.device.startswith("cuda")
     if options.size:
@@ -56,7 +56,7 @@ def chosen_settings(options: Namespace) -> list[Setting]:
     else:
         problems = [Setting(320, 2), Setting(64, 4, (16, 32, 64))]
     compiled = [options.compile] if options.compile is not None else [False, True] if on_gpu else [False]
-    return [_with_knobs(problem, options, on_gpu)._replace(compiled=one) for problem in problems for one in compiled]
+    return [_with_knobs(problem, options, on_gpu)._replace(compiled=on) for problem in problems for on in compiled]
 
 
 def _with_knobs(problem: Setting, options: Namespace, on_gpu: bool) -> Setting:

@@ -1,4 +1,4 @@
-"""The shift-equivariant UNet next to the plain one of the same widths."""
+"""Time of the shift-equivariant UNet, next to the plain one of the same widths."""
 
 from argparse import Namespace
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ NETWORKS = (("plain", unet), ("shift", shift_unet))
 
 
 class Setting(NamedTuple):
-    """Images, networks, and how they run."""
+    """Images, networks, and execution settings."""
 
     widths: tuple[int, ...]
     """Feature maps at each scale."""
@@ -47,7 +47,7 @@ class Result(NamedTuple):
 
 
 def run(options: Namespace) -> Iterator[Result]:
-    """Time what the command line asks for, one result for each choice of widths."""
+    """Run the benchmark with the options of the command line; one result for each choice of widths."""
     problem = (options.size, options.batch, options.channels, options.repeats)
     for widths in options.widths or [(16, 32, 64), (64, 128, 256, 512)]:
         setting = Setting(widths, *problem, options.amp, options.channels_last, options.compile)
@@ -55,7 +55,7 @@ def run(options: Namespace) -> Iterator[Result]:
 
 
 def benchmark_shift(setting: Setting, device: torch.device) -> Result:
-    """Time forward and backward of both networks, by turns."""
+    """Time forward and backward pass of both networks, in turn."""
     torch.manual_seed(0)
     knobs = (setting.amp, setting.channels_last, setting.compiled)
     networks = {name: Accelerated(make(setting.channels, setting.widths).to(device), *knobs) for name, make in NETWORKS}
@@ -79,7 +79,7 @@ def _gap(network: nn.Module, x: Tensor) -> float:
 
 
 def table(result: Result) -> str:
-    """Lay a result out for reading."""
+    """Return a result as a text table."""
     times = ", ".join(f"{name} {value:.1f}" for name, value in result.milliseconds.items())
     return "\n".join(
         [

@@ -1,4 +1,4 @@
-"""What one equivariant-splitting training step costs, next to its denoiser alone and to deepinv's own loss."""
+"""Time of an equivariant-splitting training step, next to its denoiser alone and to deepinv's loss."""
 
 import math
 from argparse import Namespace
@@ -21,11 +21,11 @@ from es_medical.physics import MRI, Batch, MultiCoilMRI, Operator, gaussian_line
 from es_medical.splits import Split
 
 EPOCH = 900
-"""Images in the paper's fastMRI training set."""
+"""Number of images in the paper's fastMRI training set."""
 
 
 class Result(NamedTuple):
-    """Medians in milliseconds, and ratios of neighbouring runs."""
+    """Median times in milliseconds, and ratios of neighbouring runs."""
 
     setting: Setting
     milliseconds: dict[str, float]
@@ -40,7 +40,7 @@ class Result(NamedTuple):
 
 
 def run(options: Namespace) -> Iterator[Result]:
-    """Time what the command line asks for, one result for each setting."""
+    """Run the benchmark with the options of the command line; one result for each setting."""
     for setting in chosen_settings(options):
         yield benchmark(setting, torch.device(options.device))
 
@@ -55,7 +55,7 @@ def benchmark(setting: Setting, device: torch.device) -> Result:
 
 
 def _jobs(setting: Setting, device: torch.device) -> dict[str, Job]:
-    """Make the jobs around one denoiser, whose gradients each of them drops first."""
+    """Make the jobs around one denoiser; each job first clears the gradients."""
     torch.manual_seed(0)
     denoiser = Accelerated(
         unet(2, setting.widths).to(device), setting.amp, channels_last=setting.channels_last, compiled=setting.compiled
@@ -86,13 +86,13 @@ def _jobs(setting: Setting, device: torch.device) -> dict[str, Job]:
 
 
 def backpropagate(loss: Loss, network: nn.Module, batch: Batch, generator: torch.Generator) -> None:
-    """Run what a training step does before its update: drop the gradients, then loss and backward pass."""
+    """Clear the gradients, then run loss and backward pass: a training step before its update."""
     network.zero_grad(set_to_none=True)
     loss(network, batch, generator).total.mean().backward()
 
 
 def operator_of(setting: Setting, mask: Tensor) -> Operator:
-    """Single-coil MRI, or several coils around the image with normalised maps, different for each item of the batch."""
+    """Build single-coil MRI, or several coils around the image with normalised maps, different for each slice of the batch."""
     if not setting.coils:
         return MRI(mask, (setting.size, setting.size))
     side = torch.linspace(-1, 1, setting.size)
@@ -104,14 +104,14 @@ def operator_of(setting: Setting, mask: Tensor) -> Operator:
 
 
 def _repeat(denoiser: nn.Module, x: Tensor, n: int) -> Tensor:
-    """phi(...phi(x)), n times: the network's passes without its operators."""
+    """Apply the denoiser n times, phi(...phi(x)): the network's passes without its operators."""
     for _ in range(n):
         x = denoiser(x)
     return x
 
 
 def table(result: Result) -> str:
-    """Lay a result out for reading."""
+    """Return a result as a text table."""
     times = ", ".join(f"{name} {value:.1f}" for name, value in result.milliseconds.items())
     return "\n".join(
         [

@@ -1,4 +1,4 @@
-"""Fair timings on a machine that is never quite quiet: the jobs take turns, and ratios compare neighbours."""
+"""Fair timings on a machine with other load: the jobs take turns, and ratios compare neighbouring runs."""
 
 from collections.abc import Callable, Mapping
 from statistics import median
@@ -27,11 +27,11 @@ def alternate(
     """Time the jobs in turn, A B C A B C ...
 
     Args:
-        jobs: what to time, by name.
-        repeats: timed rounds.
-        warmup: rounds before them (compilation, memory, clocks).
-        device: where the jobs run; a GPU is timed by its own events.
-        inner: calls in a row that one time is the mean of (more than one lets a GPU's queue fill as in training).
+        jobs: jobs to time, by name.
+        repeats: number of timed rounds.
+        warmup: number of untimed rounds before them (compilation, memory, clocks).
+        device: device of the jobs; a GPU is timed with CUDA events.
+        inner: number of consecutive calls averaged in each time (more than one fills a GPU's queue, as in training).
 
     Returns:
         Milliseconds per call: `repeats` values for each job.
@@ -46,18 +46,18 @@ def alternate(
 
 
 def alternate_networks(jobs: Mapping[str, Job], repeats: int, device: torch.device) -> dict[str, list[float]]:
-    """Time passes of networks in turn: on a GPU five in a row, after five rounds of warm-up; on a CPU one, after one."""
+    """Time network passes in turn: on a GPU five in a row after five warm-up rounds, on a CPU one after one."""
     n = 5 if device.type == "cuda" else 1
     return alternate(jobs, repeats, n, device, inner=n)
 
 
 def medians(times: Mapping[str, list[float]]) -> dict[str, float]:
-    """Median time of each job."""
+    """Return the median time of each job."""
     return {name: median(values) for name, values in times.items()}
 
 
 def ratio(times: Mapping[str, list[float]], numerator: str, denominator: str) -> Ratio:
-    """Compare two jobs round by round: median, least and greatest of the ratios.
+    """Compare two jobs round by round: median, smallest and largest ratio.
 
     >>> str(ratio({"a": [2.0, 3.0, 8.0], "b": [1.0, 2.0, 2.0]}, "a", "b"))
     '2.000 (1.500-4.000)'
