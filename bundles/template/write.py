@@ -1,7 +1,7 @@
 """Write the files that all bundles have in common: `python bundles/template/write.py`.
 
-A user may copy the folder of a bundle elsewhere, so nothing in it refers to another bundle. What bundles have in common is
-written from the templates in `configs/` (jinja2); `<bundle>.yaml` beside this file holds what is particular to one. Overlays
+A user may copy the folder of a bundle elsewhere, so nothing in it refers to another bundle. The common files are written
+from the templates in `configs/` (jinja2); `<bundle>.yaml` next to this file has the values specific to one bundle. Overlays
 (`demo.yaml`, ...) and docs are written by hand, in the bundle.
 """
 
@@ -27,12 +27,12 @@ def main() -> None:
 
 
 def written() -> dict[Path, str]:
-    """Return the text of each file that this command writes, in all bundles."""
+    """Return the text of each file that this command writes, for all bundles."""
     return {path: text for part in sorted(HERE.glob("*.yaml")) for path, text in _bundle(part).items()}
 
 
 def _bundle(part: Path) -> dict[Path, str]:
-    """Return the texts of one bundle; `part` holds what is particular to it."""
+    """Return the texts of one bundle; the file `part` has its specific values."""
     given = {"name": part.stem, **yaml.safe_load(part.read_text(encoding="utf-8"))}
     configs = {name: _render(name, given) for name in PLAIN}
     training = yaml.safe_load(configs["train.yaml"])
@@ -59,17 +59,17 @@ def _flow(value: object) -> str:
 
 
 def _knobs(values: dict[str, object]) -> str:
-    """Return top-level entries, one a line: `views: 50`."""
+    """Return top-level entries, one per line: `views: 50`."""
     return "\n".join(f"{name}: {_flow(value)}" for name, value in values.items())
 
 
 def _references(names: list[str]) -> str:
-    """Return arguments that take the entries of the same names: `views: "@views", sigma: "@sigma"`."""
+    """Return arguments that refer to the entries of the same names: `views: "@views", sigma: "@sigma"`."""
     return ", ".join(f'{name}: "@{name}"' for name in names)
 
 
 def _json_by_line(content: dict[str, object]) -> str:
-    """Return JSON with one top-level entry a line."""
+    """Return JSON with one top-level entry per line."""
     return "{\n" + ",\n".join(f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in content.items()) + "\n}\n"
 
 
