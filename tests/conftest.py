@@ -1,4 +1,4 @@
-"""Shapes in annotations are checked while the tests run; one thread, so that timings and sums don't depend on the machine."""
+"""Check annotated shapes while the tests run; use one thread, so that timings and sums don't depend on the machine."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ torch.set_num_threads(1)
 
 @pytest.fixture
 def unchecked() -> Iterator[None]:
-    """Switch the shape checks off: what a user without them sees for a wrong shape."""
+    """Turn the shape checks off, to test what a user without them sees for a wrong shape."""
     config.update("jaxtyping_disable", True)
     yield
     config.update("jaxtyping_disable", False)
@@ -22,7 +22,7 @@ def unchecked() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def matrix_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """System matrices of the tests are kept for the session, and nowhere else."""
+    """Cache the tests' system matrices in a temporary folder for the session."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ES_MEDICAL_CACHE", str(tmp_path_factory.mktemp("matrices")))
         yield
@@ -30,7 +30,7 @@ def matrix_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """Folder of the real images that some tests use when they are at hand."""
+    """Folder of the real images that some tests use if available."""
     path = Path(__file__).parents[2] / "shared" / "data"
     if not path.is_dir():
         pytest.skip(f"the folder of real images, {path}, is not here")
@@ -39,7 +39,7 @@ def shared_data() -> Path:
 
 @pytest.fixture(scope="session")
 def workflow_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """One MLflow store for the trainings of a session: new tables take seconds."""
+    """URI of one MLflow store for all trainings of the session: creating its tables takes seconds."""
     from tiny import database  # loads MLflow and MONAI
 
     return database(tmp_path_factory.getbasetemp())

@@ -1,4 +1,4 @@
-"""One check of each kind for every group and every operator."""
+"""Checks shared by the tests of all groups and operators."""
 
 from collections.abc import Callable
 
@@ -25,12 +25,12 @@ def dot(a: Tensor, b: Tensor) -> Tensor:
 
 
 def per_item(value: float | Tensor, x: Tensor) -> float | Tensor:
-    """One number for each item, (B,), in a shape that broadcasts to x (B, ...)."""
+    """One number per item, (B,), reshaped to broadcast to x (B, ...)."""
     return value.view(-1, *[1] * (x.ndim - 1)) if isinstance(value, Tensor) and value.ndim else value
 
 
 class Recorder:
-    """A reconstructor that keeps what another one was given and gave, call by call."""
+    """A reconstructor that records the inputs and outputs of another one, call by call."""
 
     def __init__(self, reconstructor: Callable[..., Tensor]) -> None:
         self.reconstructor = reconstructor
@@ -46,7 +46,7 @@ class Recorder:
 
 
 def bent(y: Tensor, physics: Operator, generator: object = None) -> Tensor:
-    """A fixed nonlinear reconstructor that reads the operator, couples measured numbers and is not equivariant."""
+    """A fixed nonlinear reconstructor that uses the operator, couples the measurements and is not equivariant."""
     x = physics.A_adjoint(y)
     ramp = torch.linspace(-0.5, 1.0, x.shape[-1], dtype=x.dtype) + torch.linspace(0, 0.7, x.shape[-2], dtype=x.dtype)[:, None]
     return torch.tanh(1.5 * x + ramp) + 0.3 * x.roll(1, -1).square()
@@ -87,7 +87,7 @@ def assert_group_axioms(group: Group, size: tuple[int, int]) -> None:
 
 
 def _distinct(elements: Tensor) -> set[tuple[int, ...]]:
-    return {tuple(one) for one in elements.flatten().view(len(elements), -1).tolist()}
+    return {tuple(element) for element in elements.flatten().view(len(elements), -1).tolist()}
 
 
 def assert_adjoint(physics: Operator, x: Tensor) -> None:
@@ -158,7 +158,7 @@ def assert_scaling(physics: Operator, x: Tensor, gamma: float | Tensor, toleranc
     """prox(s z, s y) = s prox(z, y) and A^dagger s y = s A^dagger y for powers of two s from 1e-20 to 1e20."""
     z, y = randn(*x.shape, seed=3, dtype=x.dtype), physics.A(x)
     expected, inverse = physics.prox_l2(z, y, gamma), physics.A_dagger(y)
-    factors = torch.tensor([2.0**k for k in (-66, -20, 30, 66)], dtype=x.dtype)  # which change no digit on the way
+    factors = torch.tensor([2.0**k for k in (-66, -20, 30, 66)], dtype=x.dtype)  # powers of two: exact in floating point
     for s in [*factors, factors[torch.arange(len(x)) % 4]]:
         found, found_inverse = (
             physics.prox_l2(per_item(s, z) * z, per_item(s, y) * y, gamma),
@@ -170,7 +170,7 @@ def assert_scaling(physics: Operator, x: Tensor, gamma: float | Tensor, toleranc
 
 
 def snapshot(physics: Operator) -> dict[str, object]:
-    """Everything that an operator holds, copied: tensors by value, the rest by identity."""
+    """A copy of an operator's state: tensors by value, the rest by identity."""
     tensors = {name: value.clone() for name, value in physics.named_buffers()}
     plain = {name: value for name, value in vars(physics).items() if not name.startswith("_")}
     modules = {name: (id(module), str(vars(module))) for name, module in physics.named_modules() if name}
@@ -185,6 +185,6 @@ def assert_unchanged(physics: Operator, before: dict[str, object]) -> None:
 
 
 def within(values: Tensor, expected: float | Tensor, standard_errors: float = 4.0) -> bool:
-    """Whether the mean of independent values lies within so many standard errors of what is expected (4: 99.99 %)."""
+    """Whether the mean of independent values is within `standard_errors` standard errors of `expected` (4: 99.99 %)."""
     error = values.std() / len(values) ** 0.5
     return bool((values.mean() - expected).abs() <= standard_errors * error)

@@ -1,4 +1,4 @@
-"""Tiny slice files and bundle runs: seconds, on one core."""
+"""Tiny slice files and bundle runs, which take seconds on one core."""
 
 import functools
 from pathlib import Path
@@ -67,7 +67,7 @@ def smooth_images(n: int, size: tuple[int, int], seed: int = 0) -> torch.Tensor:
 
 
 def smooth_maps(coils: int, size: tuple[int, int], seed: int = 0) -> torch.Tensor:
-    """Sensitivity maps (2, C, H, W): low-pass, complex, of no two coils alike, sum over coils of |S|^2 = 1."""
+    """Sensitivity maps (2, C, H, W): low-pass, complex, different for every coil, sum over coils of |S|^2 = 1."""
     coarse = torch.randn(2, coils, 3, 3, generator=torch.Generator().manual_seed(seed)) + 0.5
     maps = torch.nn.functional.interpolate(coarse, size, mode="bilinear")
     return maps / maps.square().sum((0, 1)).sqrt()
@@ -87,9 +87,9 @@ def write_slices(
     coils: int = 0,
     sigmas: tuple[float, ...] = (),
 ) -> Path:
-    """A slice file; `poison` puts NaN into the "measurement" or "image" of some rows.
+    """Write a slice file of MRI; `poison` puts NaN into the "measurement" or "image" of some rows.
 
-    With `coils`, every slice has its own sensitivity maps; with `sigmas`, the slices take these noise levels in turn and the
+    With `coils`, every slice has its own sensitivity maps; with `sigmas`, the slices have these noise levels in turn and the
     header has none, as in files of recorded k-space.
     """
     mask = gaussian_line_mask(size[1], acceleration, CENTER, mask_seed)
@@ -103,8 +103,8 @@ def write_slices(
             sigma = sigmas[i % len(sigmas)] if sigmas else SIGMA
             y = measure(physics, images[i : i + 1], sigma, item_generator(0, str(i), "noise"))[0]
             x, y = (
-                torch.full_like(one, torch.nan) if (poison or {}).get(i) == name else one
-                for name, one in (("image", images[i]), ("measurement", y))
+                torch.full_like(value, torch.nan) if (poison or {}).get(i) == name else value
+                for name, value in (("image", images[i]), ("measurement", y))
             )
             subject = f"{split}{i // 2}"
             data_range = data_ranges[i % len(data_ranges)]
@@ -124,9 +124,9 @@ def write_sinograms(
     seed: int = 0,
     photons: float | None = None,
 ) -> Path:
-    """A slice file of CT: discs of tissue with smooth texture in air, and what a parallel beam sees of them.
+    """Write a slice file of CT: discs of tissue with smooth texture in air, and their parallel-beam sinograms.
 
-    With `photons` these are counted, in place of noise of level sigma.
+    With `photons`, the noise is that of photon counting, in place of Gaussian noise of level sigma.
     """
     scanner = CT(ParallelBeam(size, n_views=views))
     order = [split for split, n in splits.items() for _ in range(n)]
@@ -157,7 +157,7 @@ def write_images(
     seed: int = 0,
     sensing: bool = False,
 ) -> Path:
-    """A slice file of smooth colour images with missing values, or (`sensing`) of gray ones and their products."""
+    """Write a slice file of smooth colour images with missing values, or (`sensing`) of grey images and their products."""
     order = [split for split, n in splits.items() for _ in range(n)]
     channels = 1 if sensing else 3
     images = (
@@ -183,18 +183,18 @@ def write_images(
 
 
 def disc(size: tuple[int, int]) -> torch.Tensor:
-    """1 in the circle that touches the nearest edges of an image, 0 outside, (H, W)."""
+    """Disc (H, W) that touches the nearest edges of an image: 1 inside, 0 outside."""
     rows, columns = (torch.arange(n) - (n - 1) / 2 for n in size)
     return (torch.hypot(rows[:, None], columns) < min(size) / 2).float()
 
 
 def bundle_of(case: str) -> str:
-    """The bundle of one of CASES."""
+    """Return the name of the bundle of one of CASES."""
     return "fastmri_real" if case == SINGLE else case
 
 
 def write_slices_for(case: str, path: Path, **options: Any) -> Path:
-    """A slice file of the kind that a bundle, or one of CASES, is for."""
+    """Write a slice file for a bundle, or for one of CASES."""
     if case == "lidc_ct":
         return write_sinograms(path, **options)
     if case in ("div2k_inpainting", "mnist_cs"):
@@ -205,7 +205,7 @@ def write_slices_for(case: str, path: Path, **options: Any) -> Path:
 
 @functools.cache
 def database(folder: Path) -> str:
-    """URI of the one MLflow database of a test session: making its tables takes seconds."""
+    """Return the URI of the test session's only MLflow database: creating its tables takes seconds."""
     from es_medical.tracking.server import connect
 
     uri = f"sqlite:///{folder / 'workflows.db'}"
@@ -214,13 +214,13 @@ def database(folder: Path) -> str:
 
 
 def load(bundle: str, name: str) -> dict[str, Any]:
-    """A configuration file of a bundle."""
+    """Read a configuration file of a bundle."""
     return ConfigParser.load_config_file(str(BUNDLES / bundle / "configs" / name))
 
 
 @functools.cache
 def entries(config: Path) -> frozenset[str]:
-    """Top-level names of a configuration file."""
+    """Return the top-level names of a configuration file."""
     return frozenset(ConfigParser.load_config_file(str(config)))
 
 
@@ -233,9 +233,9 @@ def workflow(
     without: tuple[str, ...] = (),
     **overrides: Any,
 ) -> ConfigWorkflow:
-    """The configuration files of a bundle, or of one of CASES, with tiny knobs; everything it writes goes to `folder`.
+    """Build the workflow of a bundle, or of one of CASES, with tiny knobs; all its output goes to `folder`.
 
-    Of the knobs in `without`, and of those that its first file doesn't have, it keeps its own values.
+    Knobs in `without` keep the bundle's values; knobs that the first file does not have are left out.
     """
     paths = [str(BUNDLES / bundle_of(bundle) / "configs" / file) for file in files]
     inference = "inference.json" in files
@@ -248,29 +248,29 @@ def workflow(
     return ConfigWorkflow(paths, **(settings | knobs | places | log | overrides))
 
 
-def execute(one: ConfigWorkflow) -> ConfigWorkflow:
-    one.initialize()
-    one.run()
-    one.finalize()
-    return one
+def execute(job: ConfigWorkflow) -> ConfigWorkflow:
+    job.initialize()
+    job.run()
+    job.finalize()
+    return job
 
 
 def names(folder: Path) -> set[str]:
-    """What is in a folder."""
+    """Return the names of the entries of a folder."""
     return {path.name for path in folder.iterdir()}
 
 
 def causes(error: BaseException) -> str:
-    """The messages of an exception and of all that led to it: MONAI wraps what a configuration raises."""
-    text, one = [], error
-    while one is not None:
-        text.append(f"{type(one).__name__}: {one}")
-        one = one.__cause__ or one.__context__
+    """Return the messages of an exception and all its causes: MONAI wraps errors raised from a configuration."""
+    text, current = [], error
+    while current is not None:
+        text.append(f"{type(current).__name__}: {current}")
+        current = current.__cause__ or current.__context__
     return "\n".join(text)
 
 
 class Recorder(torch.nn.Module):
-    """A reconstructor that keeps what it was given, (y, physics) call by call, and returns empty images."""
+    """A reconstructor that records (y, physics) of each call and returns zero images."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -282,7 +282,7 @@ class Recorder(torch.nn.Module):
 
 
 class Parts:
-    """What a bundle builds, made from the factories, for tests of one engine at a time."""
+    """The objects that a bundle builds, made by the factories, to test one engine at a time."""
 
     def __init__(
         self,
