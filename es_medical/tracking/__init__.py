@@ -1,8 +1,8 @@
 """Tracking with MLflow that never stops or slows training.
 
 Start reading at `tracker.py`: a `Tracker` appends events to a folder on disk (`spool.py`), from which a thread (`upload.py`)
-sends them to the server (`events.py`, `server.py`). Processes that don't track have a `NullTracker`.
-`python -m es_medical.tracking send SPOOL --uri URI` sends what a dead server could not take.
+sends them to the server (`events.py`, `server.py`). Processes that do not track use a `NullTracker`.
+`python -m es_medical.tracking send SPOOL --uri URI` sends what remained unsent because the server was down.
 """
 
 from es_medical.tracking.names import flatten

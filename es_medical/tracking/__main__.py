@@ -1,4 +1,4 @@
-"""`python -m es_medical.tracking send SPOOL --uri URI`: send what a dead server could not take."""
+"""`python -m es_medical.tracking send SPOOL --uri URI`: send what remained unsent because the server was down."""
 
 import argparse
 import os
@@ -11,7 +11,7 @@ from es_medical.tracking.upload import Uploader, close_spool, say
 
 
 def send_all(folder: Path, uri: str | None) -> bool:
-    """Send every spool at or right inside `folder`; a run whose process died without an end becomes FAILED.
+    """Send every spool at or directly inside `folder`; a run whose process died before its end becomes FAILED.
 
     Args:
         folder: A spool, or the folder that holds the spools of several runs.
@@ -29,7 +29,7 @@ def send_all(folder: Path, uri: str | None) -> bool:
         raise FileNotFoundError(f"no unsent log in {folder} (looked for {folder}/state.json and {folder}/*/state.json)")
     import_mlflow()
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")  # seconds: no training waits for this process
-    sent = [_send_one(path, target) for path in found]  # all are tried, whichever fails
+    sent = [_send_one(path, target) for path in found]  # try all, even if one fails
     return all(sent)
 
 
@@ -45,13 +45,13 @@ def _send_one(folder: Path, uri: str) -> bool:
         waiting = spool.count()
         Uploader(spool, uri).send()
         say(f"{folder.name}: {waiting} log entries sent to {shown(uri)}, run {spool.state.run_id}")
-    except Exception as error:  # of the server or the network: say so and try the next spool
+    except Exception as error:  # of the server or the network: report it and try the next spool
         say(f"{folder.name}: {error}")
     return close_spool(spool, uri)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """`python -m es_medical.tracking send SPOOL [--uri URI]`; exit status 1 if something remains unsent."""
+    """Run `python -m es_medical.tracking send SPOOL [--uri URI]`; return exit status 1 if something remains unsent."""
     parser = argparse.ArgumentParser(prog="python -m es_medical.tracking")
     send = parser.add_subparsers(dest="command", required=True).add_parser("send", help="send what a run left unsent")
     send.add_argument("spool", type=Path, help="a run's spool, or the folder that holds several")

@@ -1,4 +1,4 @@
-"""Files as MLflow shows them, written locally: stepped images and models."""
+"""Write stepped images and models to local files in MLflow's formats."""
 
 import copy
 import logging
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mlflow.models import ModelSignature
     from torch import Tensor, nn
 
-THUMBNAIL = 1024  # pixels: wide enough to read five panels side by side
+THUMBNAIL = 1024  # pixels: wide enough for five readable panels side by side
 REQUIREMENTS = ("torch", "deepinv", "es_medical")
 
 
@@ -25,7 +25,7 @@ def write_image(folder: Path, image: npt.NDArray[np.uint8], key: str, step: int,
     """Write the full PNG and the small WebP that MLflow's image view expects in `images/` (`client.log_image`).
 
     Args:
-        folder: Made.
+        folder: Folder to create.
         image: uint8, (H, W), (H, W, 3) or (H, W, 4).
         key: Name of the series.
         step: Position in the series.
@@ -50,7 +50,7 @@ def write_image(folder: Path, image: npt.NDArray[np.uint8], key: str, step: int,
 def save_model(module: "nn.Module", example: "Tensor", folder: Path) -> None:
     """Save a CPU copy of `module` in evaluation mode as an MLflow model folder.
 
-    Pickled rather than exported: an exported graph has one fixed image size.
+    It is pickled, not exported: an exported graph has one fixed image size.
     """
     import mlflow.pytorch
 
@@ -64,7 +64,7 @@ def save_model(module: "nn.Module", example: "Tensor", folder: Path) -> None:
 
 
 def _signature(module: "nn.Module", example: "Tensor") -> "ModelSignature":
-    """(B, C, H, W) -> (B, C', H, W), with B, H and W free."""
+    """Return the signature (B, C, H, W) -> (B, C', H, W), with B, H and W free."""
     import torch
     from mlflow.models import ModelSignature
     from mlflow.types import Schema, TensorSpec
@@ -77,7 +77,7 @@ def _signature(module: "nn.Module", example: "Tensor") -> "ModelSignature":
 
 @contextmanager
 def _quiet(name: str) -> Iterator[None]:
-    """No warnings inside MLflow: it advises against pickle on every call."""
+    """Silence MLflow's warnings: it advises against pickle on every call."""
     logger = logging.getLogger(name)
     before = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""How each kind of event is written to MLflow, so that writing it twice changes nothing."""
+"""Write each kind of event to MLflow, such that writing it twice changes nothing."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 KEY_TAG = "es_medical.key"
-METRICS_AT_ONCE, ENTRIES_AT_ONCE = 1000, 100  # MLflow's limits of a batch
+METRICS_AT_ONCE, ENTRIES_AT_ONCE = 1000, 100  # MLflow's batch limits
 
 
 def start_run(client: "MlflowClient", spool: Spool, event: Event, uri: str) -> None:
-    """Create the run, or go on with the one that the event names, and keep its id in the spool."""
+    """Create the run, or continue the one that the event names, and save its id in the spool."""
     experiment_id = experiment_of(client, event["experiment"], uri)
     wanted = event["resume"]
     run_id = spool.state.run_id or _find_run(client, experiment_id, [wanted, spool.state.key])
@@ -27,12 +27,12 @@ def start_run(client: "MlflowClient", spool: Spool, event: Event, uri: str) -> N
         run = client.create_run(experiment_id, start_time=event["time"], tags=tags, run_name=event["run_name"])
         run_id = run.info.run_id
     client.update_run(run_id, status="RUNNING")
-    experiment_id = client.get_run(run_id).info.experiment_id  # a run to go on with may be in another one
+    experiment_id = client.get_run(run_id).info.experiment_id  # a continued run may be in another experiment
     spool.keep(replace(spool.state, run_id=run_id, experiment_id=experiment_id))
 
 
 def _find_run(client: "MlflowClient", experiment_id: str, names: list[str | None]) -> str | None:
-    """The run that has one of these ids or keys."""
+    """Return the id of the run that has one of these ids or keys; None if there is none."""
     from mlflow.exceptions import MlflowException
 
     for name in filter(None, names):
@@ -60,13 +60,13 @@ def log_metrics(client: "MlflowClient", run_id: str, events: list[Event]) -> Non
 
 
 def _log_params(client: "MlflowClient", spool: Spool, run_id: str, event: Event) -> None:
-    """A value that differs from the one in force is added as `name.epochN`: MLflow lets no parameter be changed."""
+    """Log parameters; a value other than the current one is added as `name.epochN`, as MLflow allows no change."""
     from mlflow.entities import Param
 
-    there = client.get_run(run_id).data.params
+    logged = client.get_run(run_id).data.params
     values = {name: cut(value, MAX_PARAMETER) for name, value in event["values"].items()}
-    changed = {name: value for name, value in values.items() if in_force(there, name, event["epoch"]) != value}
-    params = [Param(free_name(there, name, event["epoch"]), value) for name, value in changed.items()]
+    changed = {name: value for name, value in values.items() if in_force(logged, name, event["epoch"]) != value}
+    params = [Param(free_name(logged, name, event["epoch"]), value) for name, value in changed.items()]
     for part in _parts(params, ENTRIES_AT_ONCE):
         client.log_batch(run_id, params=part)
 
@@ -95,7 +95,7 @@ def _log_dataset(client: "MlflowClient", spool: Spool, run_id: str, event: Event
 def _existing(spool: Spool, event: Event) -> Path:
     path = spool.folder / event["file"]
     if not path.exists():
-        raise FileNotFoundError(f"{path} is no longer there")
+        raise FileNotFoundError(f"{path} no longer exists")
     return path
 
 
@@ -108,13 +108,13 @@ def _log_artifact(client: "MlflowClient", spool: Spool, run_id: str, event: Even
 
 
 def _log_image(client: "MlflowClient", spool: Spool, run_id: str, event: Event) -> None:
-    """The two files of MLflow's stepped images (`client.log_image`), under names that a second sending repeats."""
+    """Log the two files of a stepped image as `client.log_image` does, under the same names each time it is sent."""
     client.log_artifacts(run_id, str(_existing(spool, event)), "images")
     client.set_tag(run_id, "mlflow.loggedImages", "True")
 
 
 def _log_table(client: "MlflowClient", spool: Spool, run_id: str, event: Event) -> None:
-    """A file as `client.log_table` writes it, replaced rather than lengthened when it is there already."""
+    """Log a table file as `client.log_table` does, but replace an existing file in place of appending to it."""
     _log_artifact(client, spool, run_id, event)
     tag = "mlflow.loggedArtifacts"
     known = json.loads(client.get_run(run_id).data.tags.get(tag, "[]"))
@@ -124,7 +124,7 @@ def _log_table(client: "MlflowClient", spool: Spool, run_id: str, event: Event) 
 
 
 def _log_model(client: "MlflowClient", spool: Spool, run_id: str, event: Event) -> None:
-    """Register the saved model as a logged model of the run, found again by its own tag."""
+    """Register the saved model as a logged model of the run, identified by its own tag."""
     from mlflow.entities import LoggedModelOutput, LoggedModelStatus
     from mlflow.models import Model
 

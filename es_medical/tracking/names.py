@@ -1,4 +1,4 @@
-"""Names and values as the tracking server takes them: no brackets, no `..`, bounded lengths."""
+"""Names and values that the tracking server accepts: no brackets, no `..`, bounded lengths."""
 
 import hashlib
 import json
@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-MAX_NAME, MAX_PARAMETER, MAX_TAG = 250, 6000, 8000  # characters, MLflow's own limits
+MAX_NAME, MAX_PARAMETER, MAX_TAG = 250, 6000, 8000  # characters, MLflow's limits
 
 
 def clean(name: str) -> str:
-    """A name of letters, digits, `_ - . /` and space, which is also a relative path that stays where it is.
+    """Return a name of letters, digits, `_ - . /` and space that is also a relative path inside its folder.
 
     >>> clean("psnr(dB)"), clean("/val//ssim[0]"), clean("../x")
     ('psnr_dB_', 'val/ssim_0_', '_/x')
@@ -21,7 +21,7 @@ def clean(name: str) -> str:
 
 
 def cut(text: str, length: int) -> str:
-    """`text`, or its beginning with a mark when it is longer than `length` characters."""
+    """Return `text`, cut to `length` characters with a trailing " ..." if longer."""
     return text if len(text) <= length else text[: length - 4] + " ..."
 
 
@@ -32,7 +32,7 @@ class Names:
         self._given: dict[str, str] = {}
 
     def __call__(self, name: str) -> str:
-        """The clean name of `name`: always the same one, with a hash behind it where another name took it first."""
+        """Return the clean name of `name`, always the same; a hash is appended if another name took it first."""
         cleaned = clean(name)
         if self._given.setdefault(cleaned, name) == name:
             return cleaned
@@ -40,9 +40,9 @@ class Names:
 
 
 def flatten(config: Mapping[str, Any]) -> dict[str, str]:
-    """Every leaf of a nested configuration under its dotted name, as text.
+    """Return every leaf of a nested configuration under its dotted name, as text.
 
-    Lists of plain values stay one entry, lists that hold mappings are numbered.
+    A list of plain values stays one entry; the items of a list with mappings are numbered.
 
     >>> flatten({"lr": 1e-4, "net": {"widths": [16, 32]}, "steps": [{"g": None}]})
     {'lr': '0.0001', 'net.widths': '[16, 32]', 'steps.0.g': 'None'}
@@ -57,18 +57,18 @@ def flatten(config: Mapping[str, Any]) -> dict[str, str]:
     return flat
 
 
-def in_force(there: dict[str, str], name: str, epoch: int) -> str | None:
-    """The value of a parameter at an epoch: its newest one that is not of a later epoch."""
+def in_force(logged: dict[str, str], name: str, epoch: int) -> str | None:
+    """Return the value of a parameter at an epoch: the newest logged up to that epoch; None if there is none."""
     pattern = re.compile(re.escape(name) + r"\.epoch(\d+)(?:\.(\d+))?")
-    found = [(match, value) for key, value in there.items() if (match := pattern.fullmatch(key))]
+    found = [(match, value) for key, value in logged.items() if (match := pattern.fullmatch(key))]
     versions = [(int(match[1]), int(match[2] or 1), value) for match, value in found if int(match[1]) <= epoch]
-    return max(versions)[2] if versions else there.get(name)
+    return max(versions)[2] if versions else logged.get(name)
 
 
-def free_name(there: dict[str, str], name: str, epoch: int) -> str:
-    """The first of `name`, `name.epochN`, `name.epochN.2`, ... that no parameter has."""
-    candidates = [name, f"{name}.epoch{epoch}"] + [f"{name}.epoch{epoch}.{i}" for i in range(2, len(there) + 3)]
-    return next(candidate for candidate in candidates if candidate not in there)
+def free_name(logged: dict[str, str], name: str, epoch: int) -> str:
+    """Return the first of `name`, `name.epochN`, `name.epochN.2`, ... that no logged parameter has."""
+    candidates = [name, f"{name}.epoch{epoch}"] + [f"{name}.epoch{epoch}.{i}" for i in range(2, len(logged) + 3)]
+    return next(candidate for candidate in candidates if candidate not in logged)
 
 
 def _children(value: Any) -> Mapping[str, Any]:  # noqa: ANN401

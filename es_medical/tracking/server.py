@@ -1,4 +1,4 @@
-"""Which tracking server, how it is reached, and what its errors mean."""
+"""Choose the tracking server, connect to it, and classify its errors."""
 
 import json
 import os
@@ -21,9 +21,9 @@ FINAL_CODES = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_DOES_NOT_EXIS
 
 
 def resolve_uri(uri: str | None) -> str:
-    """The tracking server to use: `uri`, else `MLFLOW_TRACKING_URI`, else `mlflow.db` in the working directory.
+    """Return the tracking server to use: `uri`, else `MLFLOW_TRACKING_URI`, else `mlflow.db` in the working directory.
 
-    A SQLite file is named by its absolute path, so that it is the same one from any folder.
+    The path of a SQLite file is made absolute, so that it is the same file from any folder.
 
     Raises:
         ValueError: A file store (`file:...`, `./mlruns`), which MLflow has refused since 3.13.
@@ -39,13 +39,13 @@ def resolve_uri(uri: str | None) -> str:
 
 
 def sqlite_path(uri: str) -> Path | None:
-    """The absolute path of the database of a `sqlite:///` URI; None for any other."""
+    """Return the absolute path of the database of a `sqlite:///` URI; None for any other URI."""
     found = re.fullmatch(r"sqlite(?:\+\w+)?:///([^?]+)(?:\?.*)?", uri)
     return Path(found[1]).resolve() if found else None
 
 
 def artifact_location(uri: str, experiment: str) -> str | None:
-    """Where artifacts of a new experiment go: beside a SQLite file, in the working directory for another database.
+    """Return where a new experiment's artifacts go: next to a SQLite file; in the working directory for other databases.
 
     None leaves the choice to the server.
     """
@@ -57,7 +57,7 @@ def artifact_location(uri: str, experiment: str) -> str | None:
 
 
 def experiment_of(client: "MlflowClient", name: str, uri: str) -> str:
-    """Return the id of an experiment, made or restored if need be; `artifact_location` says where its artifacts go."""
+    """Return the id of an experiment, created or restored if necessary; its artifacts go to `artifact_location`."""
     found = client.get_experiment_by_name(name)
     if found is None:
         return client.create_experiment(name, artifact_location=artifact_location(uri, name))
@@ -67,10 +67,10 @@ def experiment_of(client: "MlflowClient", name: str, uri: str) -> str:
 
 
 def connect(uri: str) -> "MlflowClient":
-    """A client of `uri` alone, without the global run and URI, that gives up on a dead server within 5 s.
+    """Return a client of `uri` that uses no global run or URI and gives up on a dead server within 5 s.
 
-    A time-out or a number of retries that the user has set in the environment stays. A SQLite file is opened as in
-    `open_sqlite`, which may wait for another process.
+    A time-out or number of retries set by the user in the environment is kept. A SQLite file is opened by `open_sqlite`,
+    which may wait for another process.
     """
     import_mlflow()
     from mlflow import MlflowClient
@@ -86,7 +86,7 @@ def connect(uri: str) -> "MlflowClient":
 def import_mlflow() -> None:
     """Import MLflow in the calling thread, without the deprecation warnings of MLflow and its database layer.
 
-    The filter is the whole process's, because the upload thread cannot have one of its own.
+    The filter applies to the whole process, because a filter for the upload thread alone is not possible.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -96,7 +96,7 @@ def import_mlflow() -> None:
 
 
 def is_final(error: Exception) -> bool:
-    """Whether sending the same event again can never succeed: the event is wrong, not the connection."""
+    """Whether resending the event can never succeed: the event is wrong, not the connection."""
     if isinstance(error, FileNotFoundError):
         return True
     if isinstance(error, OSError | json.JSONDecodeError):  # the network; a proxy's page instead of an answer
@@ -105,7 +105,7 @@ def is_final(error: Exception) -> bool:
 
 
 def shown(uri: str) -> str:
-    """The URI without a password."""
+    """Return the URI without its password."""
     return re.sub(r"//[^@/]+@", "//***@", uri)
 
 
@@ -114,15 +114,15 @@ MIGRATION_ERRORS = ("already exists", "Online migration expected", "No such inde
 
 
 def open_sqlite(path: Path, uri: str) -> "MlflowClient":
-    """A client of the database at `path`, which is made if absent.
+    """Return a client of the database at `path`, created if absent.
 
     Args:
-        path: The file; `<path>.lock` beside it is held while MLflow makes or migrates the tables.
-        uri: The same as a URI.
+        path: The file; `<path>.lock` next to it is held while MLflow creates or migrates the tables.
+        uri: URI of the same file.
 
     Raises:
-        RuntimeError: The database was left half made.
-        TimeoutError: Another process has been making it for `PATIENCE` seconds.
+        RuntimeError: The database is incomplete, from an interrupted creation or migration.
+        TimeoutError: Another process has held the lock for `PATIENCE` seconds.
     """
     from mlflow import MlflowClient
 
@@ -141,16 +141,16 @@ def open_sqlite(path: Path, uri: str) -> "MlflowClient":
 
 
 def _create(path: Path) -> None:
-    """Make the database elsewhere and move it to `path` whole, so that a killed process leaves nothing half made."""
+    """Create the database elsewhere and move it to `path` when complete, so that a killed process leaves no partial file."""
     from mlflow import MlflowClient
 
     folder = path.with_name(f"{path.name}.new")
-    shutil.rmtree(folder, ignore_errors=True)  # of a killed process
+    shutil.rmtree(folder, ignore_errors=True)  # left by a killed process
     folder.mkdir()
     try:
         made, whole = folder / "made.db", folder / "whole.db"
         MlflowClient(tracking_uri=f"sqlite:///{made.as_posix()}")
-        with closing(sqlite3.connect(made)) as connection:  # MLflow keeps its own file open
+        with closing(sqlite3.connect(made)) as connection:  # MLflow keeps the first file open
             connection.execute("VACUUM INTO ?", (str(whole),))
         whole.replace(path)
     finally:
@@ -158,7 +158,7 @@ def _create(path: Path) -> None:
 
 
 def _is_half_made(path: Path, error: Exception) -> bool:
-    """Whether opening failed because an earlier migration was cut off or ran twice at once."""
+    """Whether opening failed because an earlier migration was interrupted or ran in two processes at once."""
     with closing(sqlite3.connect(path)) as connection:
         leftovers = connection.execute(r"SELECT 1 FROM sqlite_master WHERE name LIKE '\_alembic\_tmp%' ESCAPE '\'")
         return leftovers.fetchone() is not None or any(cause in str(error) for cause in MIGRATION_ERRORS)

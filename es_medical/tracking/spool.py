@@ -1,4 +1,4 @@
-"""The events of one run on the disk, in order, until the tracking server has them."""
+"""Store the events of one run on disk, in order, until the tracking server has them."""
 
 import json
 import os
@@ -19,11 +19,11 @@ from filelock import FileLock, Timeout
 
 EVENTS, STATE, LOCK = "events.jsonl", "state.json", "lock"
 
-Event = dict[str, Any]  # a JSON object; "kind" says how it is sent, "time" is in ms since 1970
+Event = dict[str, Any]  # a JSON object; "kind" selects how it is sent, "time" is in ms since 1970
 
 
 def now() -> int:
-    """Milliseconds since 1970, as MLflow counts."""
+    """Return the time in milliseconds since 1970, as in MLflow."""
     return time.time_ns() // 1_000_000
 
 
@@ -40,15 +40,15 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class State:
-    """How far a spool is sent.
+    """How much of a spool has been sent.
 
     Attributes:
-        key: Names the run before the server has given it an id; a tag of the run.
+        key: Identifies the run before the server assigns an id; a tag of the run.
         sent: Bytes of `events.jsonl` that the server has.
         uri: The server that has them.
-        run_id: The server's own id of the run, once known.
+        run_id: The server's id of the run, once known.
         experiment_id: The server's id of the experiment, once known.
-        refused: Number of events that the server will never take.
+        refused: Number of events that the server refused for good.
     """
 
     key: str
@@ -60,12 +60,12 @@ class State:
 
 
 class Spool:
-    """A folder with `events.jsonl` (one event a line), `state.json` (how far they are sent) and `files/` (files to send).
+    """A folder with `events.jsonl` (one event per line), `state.json` (how many are sent) and `files/` (files to send).
 
-    What is appended survives the death of the process. One process at a time has the folder open.
+    Appended events survive the death of the process. Only one process at a time can open the folder.
 
     Args:
-        folder: Made if absent.
+        folder: Created if absent.
 
     Raises:
         SpoolBusyError: Another process has the folder open.
@@ -87,7 +87,7 @@ class Spool:
 
     @property
     def state(self) -> State:
-        """How far the events are sent."""
+        """How much of the events has been sent."""
         return self._state
 
     def keep(self, state: State) -> None:
@@ -99,45 +99,45 @@ class Spool:
         self._state = state
 
     def append(self, event: Event) -> None:
-        """Put one event behind the others."""
+        """Append one event."""
         line = json.dumps(event, allow_nan=False).encode() + b"\n"
         with self._append_lock:
             self._stream.write(line)
 
     def pending(self, limit: int) -> list[Line]:
-        """The next events to send, at most `limit`."""
+        """Return the next events to send, at most `limit`."""
         return list(islice(self._lines(self._state.sent), limit))
 
     def count(self) -> int:
-        """How many events wait."""
+        """Return the number of unsent events."""
         return sum(1 for _ in self._lines(self._state.sent))
 
     def last(self) -> Event | None:
-        """The newest event of all."""
+        """Return the newest event, sent or not; None if there is none."""
         return next((line.event for line in deque(self._lines(0), maxlen=1)), None)
 
     def new_file(self, name: str) -> Path:
-        """A path in `files/` whose last part is `name` and that nothing else uses; its folder exists."""
+        """Return an unused path in `files/` with last part `name`, in a new folder."""
         folder = self.folder / "files" / uuid.uuid4().hex
         folder.mkdir(parents=True)
         return folder / name
 
     def discard_files(self, events: Iterable[Event]) -> None:
-        """Delete the files that these events carried."""
+        """Delete the files of these events."""
         for event in events:
             if "file" in event:
                 shutil.rmtree((self.folder / event["file"]).parent, ignore_errors=True)
 
     def close(self) -> None:
-        """Let other processes have the folder."""
+        """Close the folder, so that other processes can open it."""
         self._stream.close()
         self._lock.release()
 
     def remove(self) -> None:
-        """Delete the folder: everything is sent."""
+        """Delete the folder, once everything is sent."""
         self.close()
         shutil.rmtree(self.folder, ignore_errors=True)
-        with suppress(OSError):  # the parent is removed if it is empty now
+        with suppress(OSError):  # also remove the parent if it is now empty
             self.folder.parent.rmdir()
 
     def _lines(self, start: int) -> Iterator[Line]:
@@ -150,19 +150,19 @@ class Spool:
 
 
 def read_state(folder: Path) -> State | None:
-    """The state of a spool without opening it; None where there is no spool."""
+    """Read the state of a spool without opening it; None if there is no spool."""
     path = folder / STATE
     return State(**json.loads(path.read_text())) if path.is_file() else None
 
 
 def spools(folder: Path) -> list[Path]:
-    """The spool at `folder` itself, or those right inside it, by name."""
+    """Return the spools at `folder` and directly inside it, sorted by name."""
     candidates = [folder, *sorted(folder.iterdir())] if folder.is_dir() else []
     return [path for path in candidates if (path / STATE).is_file()]
 
 
 def abandoned(folder: Path, mine: Path) -> list[Path]:
-    """The spools in `folder`, other than `mine`, that no living process has open."""
+    """Return the spools in `folder`, other than `mine`, that no running process has open."""
     return [path for path in spools(folder) if path.resolve() != mine and not is_held(path / LOCK)]
 
 
@@ -174,24 +174,24 @@ def _parse(line: bytes) -> Event:
 
 
 def _drop_torn_line(path: Path) -> None:
-    """Cut what a dying process wrote of its last line."""
+    """Remove an incomplete last line, left by a killed process."""
     content = path.read_bytes()
     if not content.endswith(b"\n"):
         os.truncate(path, content.rfind(b"\n") + 1)
 
 
 def take_lock(path: Path, patience: float) -> FileLock:
-    """Take the lock file `path`, which is made and stays; where the file system has no locks, go on without.
+    """Acquire the lock file `path`, created if absent; on a file system without locks, continue without one.
 
     Args:
-        path: The lock file.
+        path: The lock file; it is never deleted.
         patience: Seconds to wait for another holder.
 
     Returns:
-        The lock, to be released.
+        The lock; the caller must release it.
 
     Raises:
-        TimeoutError: Another holder has had it for `patience` seconds.
+        TimeoutError: Another holder kept it for `patience` seconds.
     """
     lock = FileLock(path, thread_local=False)
     try:

@@ -1,4 +1,4 @@
-"""The process: its machine's load, its versions, and how it ends."""
+"""Load of the machine, versions of the packages, and how the process ends."""
 
 import platform
 import signal
@@ -29,7 +29,7 @@ class MachineMonitor:
         self._sensors: list[Any] | None = None
 
     def read(self) -> tuple[dict[str, float], int] | None:
-        """The readings and their running number; None when the interval is not over yet."""
+        """Return the readings and their running number; None if the interval is not over yet."""
         if time.monotonic() < self._next:
             return None
         self._sensors = self._sensors or _sensors()
@@ -49,13 +49,13 @@ def _sensors() -> list[Any]:
     from mlflow.system_metrics.metrics.network_monitor import NetworkMonitor
 
     sensors: list[Any] = [CPUMonitor(), DiskMonitor(), NetworkMonitor()]
-    with suppress(ImportError, RuntimeError):  # no GPU, or the package nvidia-ml-py is not there
+    with suppress(ImportError, RuntimeError):  # no GPU, or nvidia-ml-py is not installed
         sensors.append(GPUMonitor())
     return sensors
 
 
 def _cuda_memory() -> dict[str, float]:
-    """Memory that this process has reserved on each GPU in use, in MB: needs no further package."""
+    """Return the memory reserved by this process on each GPU, in MB; this needs no further package."""
     import torch
 
     if not torch.cuda.is_initialized():
@@ -65,17 +65,17 @@ def _cuda_memory() -> dict[str, float]:
 
 
 def git_commit(folder: Path | None = None) -> str | None:
-    """The commit checked out in `folder`, or in the working directory, or where the package lies.
+    """Return the commit checked out in `folder`, else in the working directory or the package's folder.
 
     Returns:
-        40 hexadecimal digits; None outside a repository and where git is absent.
+        40 hexadecimal digits; None outside a repository or without git.
     """
     folders = [folder] if folder is not None else [Path.cwd(), Path(__file__).parent]
     return next((commit for place in folders if (commit := _head(place)) is not None), None)
 
 
 def environment() -> dict[str, str]:
-    """Versions of Python and of the packages that decide a result, and the device (a GPU's name or `cpu`)."""
+    """Return the versions of Python and of the packages that affect results, and the device (GPU name or `cpu`)."""
     found = {"python": platform.python_version(), "platform": platform.platform(), "device": _device()}
     return found | {package: _version(package) for package in PACKAGES}
 
@@ -108,7 +108,7 @@ class TerminatedError(SystemExit):
 
 @contextmanager
 def terminate_on_sigterm() -> Iterator[None]:
-    """Inside, SIGTERM raises `TerminatedError` in the main thread; elsewhere than the main thread nothing changes."""
+    """Make SIGTERM raise `TerminatedError` within the context; outside the main thread, do nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -120,7 +120,7 @@ def terminate_on_sigterm() -> Iterator[None]:
 
 
 def status_of(error: BaseException | None) -> str:
-    """MLflow's status of a run that ended with `error`: FINISHED, KILLED (Ctrl-C, SIGTERM) or FAILED."""
+    """Return MLflow's status of a run that ended with `error`: FINISHED, KILLED (Ctrl-C, SIGTERM) or FAILED."""
     if error is None or (type(error) is SystemExit and error.code in (None, 0)):
         return "FINISHED"
     return "KILLED" if isinstance(error, KeyboardInterrupt | TerminatedError) else "FAILED"

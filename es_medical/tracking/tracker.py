@@ -1,7 +1,7 @@
-"""One MLflow run, owned explicitly. Training never waits for the server: events go to a spool on the disk first.
+"""Log one MLflow run. Training never waits for the server: events first go to a spool on disk.
 
-Why not straight into a local MLflow store: a store takes 8-20 s to make, a call 4-40 ms (a line of the spool takes 0.05 ms)
-and seconds while another process writes; a thread in between would lose what it holds when the process is killed.
+Why not directly to a local MLflow store: creating one takes 8-20 s, a call 4-40 ms (a line of the spool takes 0.05 ms),
+and seconds while another process writes; a thread in between would lose its queue when the process is killed.
 """
 
 import json
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor, nn
 
-Write = Callable[[Path], Any]  # makes a file or folder at a path
+Write = Callable[[Path], Any]  # writes a file or folder at a path
 NOTHING: Mapping[str, Any] = {}
 
 
 class Tracker:
-    """Logs one run. Every method returns at once and none raises because of the server.
+    """Logs one run. Every method returns at once, and no method raises because of the server.
 
     As a context manager the run ends FINISHED, FAILED (exception) or KILLED (Ctrl-C, SIGTERM under
     `terminate_on_sigterm`).
 
     Args:
-        uri: Tracking server; None takes `MLFLOW_TRACKING_URI`, else `sqlite:///mlflow.db`.
-        experiment: Name of the experiment; made if absent, its artifacts beside a SQLite file.
+        uri: Tracking server; None uses `MLFLOW_TRACKING_URI`, else `sqlite:///mlflow.db`.
+        experiment: Name of the experiment; created if absent, with its artifacts next to a SQLite file.
         run_name: Name of a new run.
-        spool_dir: Folder for what is not sent yet; each run has its own folder inside it.
-        run_id: The `resume_id` (or the MLflow run id) of an earlier session, to go on with its run.
-        system_interval: Seconds between two readings of the machine's load; None for none.
+        spool_dir: Folder for unsent data; each run has its own folder inside it.
+        run_id: The `resume_id` (or MLflow run id) of an earlier session whose run is continued.
+        system_interval: Seconds between two readings of the machine's load; None for no readings.
 
     Raises:
         ValueError: The URI is a file store.
@@ -73,22 +73,22 @@ class Tracker:
 
     @property
     def run_id(self) -> str | None:
-        """MLflow's id of the run; None until the server has given one."""
+        """MLflow's id of the run; None until the server has assigned one."""
         return self._spool.state.run_id
 
     @property
     def resume_id(self) -> str:
-        """What a checkpoint keeps: `Tracker(run_id=...)` goes on with this run, even if it is not sent yet."""
+        """Id to save in a checkpoint: `Tracker(run_id=...)` continues this run, even if it is not sent yet."""
         return self.run_id or self._spool.state.key
 
     def start(self, params: Mapping[str, Any], config_text: str, tags: Mapping[str, str], epoch: int = 0) -> None:
-        """Begin, or go on with, the run.
+        """Begin or continue the run.
 
         Args:
             params: Configuration, nested or flat; logged flattened.
-            config_text: The whole resolved configuration, stored as `config.yaml` (`config.epochN.yaml` on resuming).
+            config_text: The whole resolved configuration, stored as `config.yaml` (`config.epochN.yaml` when resuming).
             tags: Tags of the run; the git commit is added.
-            epoch: The epoch from which training goes on.
+            epoch: The epoch from which training continues.
         """
         import_mlflow()
         self._epoch = epoch
@@ -102,20 +102,20 @@ class Tracker:
         self.log_text(config_text, f"config{suffix}.yaml")
         self.log_dict(environment(), f"environment{suffix}.json")
         self._thread.start()
-        with suppress(OSError, TypeError, ValueError):  # a spool that vanishes right now, or cannot be read
+        with suppress(OSError, TypeError, ValueError):  # a spool was removed meanwhile, or cannot be read
             tell_abandoned(self._spool.folder.parent, self._spool.folder, self.uri)
 
     def log_params(self, params: Mapping[str, Any], epoch: int = 0) -> None:
-        """Flattened parameters; one that the run has already with another value is added as `name.epochN`."""
+        """Log flattened parameters; one that the run already has with another value is added as `name.epochN`."""
         values = {self._param_names(name): text for name, text in flatten(params).items()}
         self._put("params", {"values": values, "epoch": epoch})
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
-        """Tags of the run; the last value of a name replaces earlier ones."""
+        """Set tags of the run; the last value of a name replaces earlier ones."""
         self._put("tags", {"values": {clean(name): str(value) for name, value in tags.items()}})
 
     def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
-        """Numbers at a step (epoch or iteration). NaN and infinity are left out and noted in `nonfinite/<name>`."""
+        """Log numbers at a step (epoch or iteration). NaN and infinity are left out and noted in `nonfinite/<name>`."""
         values = {self._metric_names(name): float(value) for name, value in metrics.items()}
         finite = {name: value for name, value in values.items() if math.isfinite(value)}
         if finite:
@@ -124,7 +124,7 @@ class Tracker:
             self._note_nonfinite(name, values[name], step)
 
     def log_image(self, key: str, image: npt.NDArray[np.uint8], step: int) -> None:
-        """An image that steps through training in MLflow's image view.
+        """Log one step of an image series in MLflow's image view.
 
         Args:
             key: Name of the series, for example `recon/case0`.
@@ -137,40 +137,40 @@ class Tracker:
         self._write("image", "image", "", lambda folder: write_image(folder, image, clean(key), int(step), now()))
 
     def log_text(self, text: str, artifact_file: str) -> None:
-        """A text file, for example `notes/readme.md`."""
+        """Log a text file, for example `notes/readme.md`."""
         self._write_file(artifact_file, lambda path: path.write_text(text, encoding="utf-8"))
 
     def log_dict(self, content: Mapping[str, Any], artifact_file: str) -> None:
-        """A JSON file."""
+        """Log a JSON file."""
         self.log_text(json.dumps(content, indent=2, default=str), artifact_file)
 
     def log_figure(self, figure: "Figure", artifact_file: str) -> None:
-        """A matplotlib figure, in the format that the file name says."""
+        """Log a matplotlib figure, in the format given by the file name."""
         self._write_file(artifact_file, figure.savefig)
 
     def log_artifact(self, path: Path, artifact_folder: str = "") -> None:
-        """A copy of a file or folder as it is now."""
+        """Log a copy of a file or folder as it is now."""
         folder = clean(artifact_folder) if artifact_folder else ""
         copy = shutil.copytree if path.is_dir() else shutil.copyfile
         self._write("artifact", path.name, folder, lambda copied: copy(path, copied))
 
     def log_table(self, table: Mapping[str, Sequence[Any]], artifact_file: str) -> None:
-        """Columns of equal length as a JSON table that MLflow's run page shows and `load_table` reads."""
+        """Log columns of equal length as a JSON table, shown on MLflow's run page and read by `load_table`."""
         rows = list(zip(*table.values(), strict=True))
         text = json.dumps({"columns": list(table), "data": rows}, default=_plain)
         self._write_file(artifact_file, lambda path: path.write_text(text, encoding="utf-8"), "table")
 
     def log_arrays(self, arrays: Mapping[str, npt.NDArray[Any]], artifact_file: str) -> None:
-        """Named arrays in one compressed file of numpy, `name.npz`."""
+        """Log named arrays in one compressed NumPy file, `name.npz`."""
 
         def write(path: Path) -> None:
             with path.open("wb") as file:
-                np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # numpy's own keyword is no name of ours
+                np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # no array is named like numpy's own keyword
 
         self._write_file(artifact_file, write)
 
     def log_dataset(self, path: Path, name: str, context: str, digest: str, n: int) -> None:
-        """Lineage: which file was used.
+        """Log a data file that the run uses.
 
         Args:
             path: The file.
@@ -182,13 +182,13 @@ class Tracker:
         self._put("dataset", {"path": str(path), "name": name, "context": context, "digest": digest, "n": n})
 
     def log_model(self, module: "nn.Module", example_input: "Tensor", name: str = "model", step: int = 0) -> None:
-        """A trained network with its signature, for any batch and image size, as an MLflow model.
+        """Log a trained network, with its signature for any batch and image size, as an MLflow model.
 
         Args:
-            module: Called with one tensor; left as it is.
-            example_input: (B, C, H, W); only its type and number of channels are kept.
+            module: Called with one tensor; not changed.
+            example_input: (B, C, H, W); only its type and number of channels are used.
             name: Name of the model.
-            step: The epoch that it comes from.
+            step: The epoch of its weights.
         """
         fields = {"name": name, "step": int(step), "id": uuid.uuid4().hex}
         try:
@@ -198,7 +198,7 @@ class Tracker:
             self.set_tags({f"model_error/{name}": str(error)})
 
     def finish(self, status: str = "FINISHED") -> None:
-        """End the run as FINISHED, FAILED or KILLED; what a dead server could not take stays in the spool.
+        """End the run as FINISHED, FAILED or KILLED; unsent events stay in the spool.
 
         A second call does nothing.
         """
@@ -217,7 +217,7 @@ class Tracker:
         self.finish(status_of(error))
 
     def _put(self, kind: str, fields: Mapping[str, Any]) -> None:
-        """Put an event with these JSON values into the spool."""
+        """Append an event with these JSON values to the spool."""
         if self._finished:
             self._warn(f"the run is finished; a {kind} entry is left out")
             return
@@ -227,7 +227,7 @@ class Tracker:
             self._warn(f"the log cannot be kept in {self._spool.folder}: {error}; training goes on without")
 
     def _write(self, kind: str, name: str, folder: str, write: Write, fields: Mapping[str, Any] = NOTHING) -> None:
-        """Let `write` make a file or folder `name` in the spool, and put an event that sends it to the artifacts' `folder`."""
+        """Let `write` make a file or folder `name` in the spool, and append the event that sends it to artifact `folder`."""
         path = self._spool.new_file(name)
         write(path)
         self._put(kind, {"file": path.relative_to(self._spool.folder).as_posix(), "folder": folder, **fields})
@@ -253,7 +253,7 @@ class Tracker:
 
 
 def _open_spool(folder: Path, run_id: str | None) -> Spool:
-    """The unsent spool of the run to go on with, or a new one."""
+    """Open the unsent spool of the run to continue, or a new one."""
     for path in spools(folder) if run_id is not None else []:
         state = read_state(path)
         if state is not None and run_id in (state.key, state.run_id):
@@ -267,7 +267,7 @@ def _plain(value: Any) -> object:  # noqa: ANN401 - numpy scalars, paths
 
 
 class NullTracker(Tracker):
-    """Takes every call of `Tracker` and does nothing: no file, no server, no thread."""
+    """Accepts every call of `Tracker` and does nothing: no file, no server, no thread."""
 
     run_id: str | None = None
     resume_id: str = ""

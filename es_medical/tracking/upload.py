@@ -1,4 +1,4 @@
-"""Uploads what waits in a spool: from a thread while the run goes on, and whatever remains of it later."""
+"""Upload the events of a spool: from a thread during the run, and any rest later."""
 
 import json
 import shlex
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 POLL, FIRST_PAUSE, LONGEST_PAUSE = 1.0, 1.0, 60.0  # seconds
-GRACE = 5.0  # seconds that the end of a run may wait for a server that does not answer
+GRACE = 5.0  # seconds that the end of a run waits at most for a server that does not answer
 LINES_AT_ONCE = 100
 
 
 def say(message: str) -> None:
-    """A message for the user, on the standard error stream."""
+    """Print a message for the user on standard error."""
     print(f"es_medical: {message}", file=sys.stderr, flush=True)
 
 
 class Uploader:
-    """Sends what waits in `spool` to the server at `uri`, in order.
+    """Sends the unsent events of `spool` to the server at `uri`, in order.
 
     Args:
         spool: The events of one run.
-        uri: As from `resolve_uri`.
+        uri: As returned by `resolve_uri`.
     """
 
     def __init__(self, spool: Spool, uri: str) -> None:
@@ -46,10 +46,10 @@ class Uploader:
         spool.keep(replace(state, uri=place) if same else State(key=state.key, uri=place))  # a new server has nothing
 
     def send(self) -> None:
-        """Send until nothing waits.
+        """Send until all events are sent.
 
         Raises:
-            Exception: Whatever the client raises when the server cannot be reached; the events stay.
+            Exception: Any error of the client if the server cannot be reached; the events stay in the spool.
         """
         while lines := self.spool.pending(LINES_AT_ONCE):
             for kind, group in groupby(lines, key=lambda line: line.event["kind"]):
@@ -103,7 +103,7 @@ class Uploader:
 
 
 class UploadThread(threading.Thread):
-    """Calls `uploader.send` about once a second; a failure is reported once, and sending is tried again later.
+    """Calls `uploader.send` about once a second; reports a failure once and retries later.
 
     Args:
         uploader: Sends the events.
@@ -118,7 +118,7 @@ class UploadThread(threading.Thread):
         self._pause, self._next_try, self._deadline = FIRST_PAUSE, 0.0, float("inf")
 
     def run(self) -> None:
-        """Send until `finish` is called and nothing waits, or until the grace for a dead server is over."""
+        """Send until `finish` is called and all is sent, or the grace period for a dead server is over."""
         while True:
             ending = self._ending.is_set()
             sent = (ending or time.monotonic() >= self._next_try) and self._attempt()
@@ -127,12 +127,12 @@ class UploadThread(threading.Thread):
             if ending:
                 time.sleep(POLL / 2)
                 continue
-            with suppress(Exception):  # a sensor that fails stops nothing
+            with suppress(Exception):  # a failing sensor stops nothing
                 self._tick()
             self._ending.wait(POLL)
 
     def finish(self) -> None:
-        """Wait until everything is sent, at most `GRACE` seconds when the server does not answer."""
+        """Wait until everything is sent, at most `GRACE` seconds if the server does not answer."""
         self._deadline = time.monotonic() + GRACE
         self._ending.set()
         while self.is_alive() and not (self.offline and time.monotonic() >= self._deadline):
@@ -141,7 +141,7 @@ class UploadThread(threading.Thread):
     def _attempt(self) -> bool:
         try:
             self._uploader.send()
-        except Exception as error:  # whatever it is, training goes on
+        except Exception as error:  # training continues after any error
             self._fail(error)
             return False
         if self.offline:
@@ -162,7 +162,7 @@ class UploadThread(threading.Thread):
 
 
 def close_spool(spool: Spool, uri: str) -> bool:
-    """Remove the spool if the server has everything; otherwise keep it and say how to send the rest.
+    """Remove the spool if the server has everything; otherwise keep it and print how to send the rest.
 
     Returns:
         Whether the server has everything.
@@ -180,12 +180,12 @@ def close_spool(spool: Spool, uri: str) -> bool:
 
 
 def tell_abandoned(folder: Path, mine: Path, uri: str) -> None:
-    """Say which logs of dead processes wait beside the spool `mine`, and how to send them.
+    """Report the unsent logs of ended processes, other than the spool `mine`, and how to send them.
 
     Args:
-        folder: Holds the spools of several runs.
-        mine: The spool that is in use.
-        uri: Tracking server for a log that has not yet been sent to any.
+        folder: Folder of the spools of several runs.
+        mine: The spool in use.
+        uri: Tracking server for a log not yet sent to any server.
     """
     left = abandoned(folder, mine)
     if not left:
@@ -199,5 +199,5 @@ def tell_abandoned(folder: Path, mine: Path, uri: str) -> None:
 
 
 def _command(spool: Path, uri: str) -> str:
-    """The shell command that sends `spool`, without a password."""
+    """Return the shell command that sends `spool`, without a password."""
     return f"python -m es_medical.tracking send {shlex.quote(str(spool))} --uri {shlex.quote(shown(uri))}"
