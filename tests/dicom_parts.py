@@ -1,4 +1,4 @@
-"""Small MR and CT series as scanners send them, volumes to write, and what reads the written files: a validator, places."""
+"""Small MR and CT series as sent by scanners, volumes to write, and checks of the written files: a validator, positions."""
 
 import shutil
 import subprocess
@@ -133,12 +133,12 @@ def assert_valid(folder):
 
 
 def validator_errors(path):
-    """Lines of dciodvfy that say Error; skips the test where the tool is absent."""
+    """Error lines of dciodvfy; skips the test if the tool is absent."""
     if shutil.which("dciodvfy") is None:
         pytest.skip("dciodvfy is not installed (Debian: dicom3tools)")
     done = subprocess.run(["dciodvfy", str(path)], capture_output=True, text=True, timeout=60, check=False)
     text = done.stdout + done.stderr
-    assert any(word in text for word in ("MRImage", "CTImage", "ParametricMap"))  # it knew what it read
+    assert any(word in text for word in ("MRImage", "CTImage", "ParametricMap"))  # it recognised the object
     return [line for line in text.splitlines() if "Error" in line]
 
 

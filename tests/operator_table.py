@@ -1,6 +1,6 @@
-"""Every kind of forward operator, small and in float64, and what is made of it: masked, moved by a group, turned.
+"""Every kind of forward operator, small and in float64, and variants of it: masked, transformed by a group, turned.
 
-An entry makes the operator of any items of a batch from their numbers, so that an item can also be taken alone.
+An entry builds the operator of any items of a batch from their numbers, so that an item can also be tested alone.
 """
 
 from collections.abc import Callable
@@ -27,10 +27,10 @@ from es_medical.physics.ct_geometry import FanBeam, Geometry, ParallelBeam
 from es_medical.physics.turned import turn_items
 
 MOST = 8
-"""Items that have a mask, a map or an element of their own."""
+"""Number of items with their own mask, map or element."""
 
 Make = Callable[[Tensor], Operator]
-"""Numbers of items, each below `MOST`, to the operator of a batch of them."""
+"""Builds the operator of a batch from the numbers of its items, each below `MOST`."""
 
 
 class Entry(NamedTuple):
@@ -38,9 +38,9 @@ class Entry(NamedTuple):
 
     make: Make
     n: int
-    """Items in a batch."""
+    """Number of items in a batch."""
     inverse: float | None
-    """Accuracy of A^dagger; None where conjugate gradients stop before an ill-conditioned problem is solved."""
+    """Accuracy of A^dagger; None if conjugate gradients stop before an ill-conditioned problem is solved."""
 
     @property
     def physics(self) -> Operator:

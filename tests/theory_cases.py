@@ -2,7 +2,7 @@
 
 A split A_1 = M1 A T_g is known to a reconstructor by A_1^T y_1 and A_1^T A_1, as the artifact removal network and MoDL know
 it: by the set of pixels (k-space points in MRI) that it shows, not by the detector that read each. The matrices A T_g with
-numbered rows would tell more: a row that shows pixel p of an inpainting gives g away, and no Q_{A_1} would have full rank.
+numbered rows would contain more: a row that shows pixel p of an inpainting reveals g, and no Q_{A_1} would have full rank.
 """
 
 import copy
@@ -142,7 +142,7 @@ def conditional_grams(draws):
 
 
 class Table(nn.Module):
-    """f(y_1, A_1) = B_S R_S A_1^T y_1: a matrix B_S of its own for every set S of sites. It reads measurements alone."""
+    """f(y_1, A_1) = B_S R_S A_1^T y_1: a separate matrix B_S for every set S of sites. It uses measurements alone."""
 
     def __init__(self, draws):
         super().__init__()
@@ -197,6 +197,6 @@ def root(covariance):
 
 
 def measured_covariance(physics, covariance):
-    """C_y = A C_x A^T of the noiseless measurements: all that infinitely many of them tell."""
+    """C_y = A C_x A^T of the noiseless measurements: all the information in infinitely many of them."""
     a = dense(physics)
     return a @ covariance @ a.T

@@ -1,4 +1,4 @@
-"""The run-time type checker of the tests: beartype, with integers accepted where a float is asked for, as mypy does."""
+"""The run-time type checker of the tests: beartype, which accepts integers for floats, as mypy does."""
 
 from beartype import BeartypeConf, beartype
 
