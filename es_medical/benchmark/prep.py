@@ -200,7 +200,7 @@ def _measured_peak(source: Path, out: Path, workers: int) -> Peak:
     code = f"from es_medical.benchmark.prep import report_peak; report_peak({str(source)!r}, {str(out)!r}, {workers})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise RuntimeError(f"the run whose memory was to be measured failed: {done.stderr[-2000:]}")
+        raise RuntimeError(f"the run for the memory measurement failed: {done.stderr[-2000:]}")
     return Peak(*map(float, done.stdout.split()[-2:]))
 
 

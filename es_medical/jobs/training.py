@@ -30,7 +30,7 @@ SCORES = ("psnr", "ssim", "equiv", "heldout", "baseline_psnr", "baseline_ssim")
 
 
 class Evaluation:
-    """Tests trained weights, in an MLflow run of its own. Only the first process tracks and writes.
+    """Tests trained weights, in a separate MLflow run. Only the first process tracks and writes.
 
     Args:
         tester: scores the test slices.

@@ -224,7 +224,7 @@ class Tracker:
         try:
             self._spool.append({"kind": kind, "time": now(), **fields})
         except OSError as error:
-            self._warn(f"the log cannot be kept in {self._spool.folder}: {error}; training goes on without")
+            self._warn(f"the log cannot be kept in {self._spool.folder}: {error}; training goes on without it")
 
     def _write(self, kind: str, name: str, folder: str, write: Write, fields: Mapping[str, Any] = NOTHING) -> None:
         """Let `write` make a file or folder `name` in the spool, and append the event that sends it to artifact `folder`."""
