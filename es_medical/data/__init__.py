@@ -1,6 +1,6 @@
-"""HDF5 files of slices, what data_prep writes and the bundles read; planes and stacks of slices; DICOM files.
+"""HDF5 slice files, which data_prep writes and the bundles read; planes and stacks of slices; DICOM files.
 
-Start reading at `schema.py`, what a slice file holds.
+Start reading at `schema.py`, which defines what a slice file holds.
 """
 
 from es_medical.data.cache import CachedSlices

@@ -1,4 +1,4 @@
-"""Files and folders that are whole or not there."""
+"""Write files and folders atomically: they appear complete or not at all."""
 
 import os
 import shutil
@@ -10,17 +10,17 @@ from pathlib import Path
 
 @contextmanager
 def whole_or_not(path: Path, durable: bool = False, shared: bool = False) -> Iterator[Path]:
-    """Yield a temporary name beside `path` to write to, which keeps its suffixes, and rename it at the end.
+    """Yield a temporary path next to `path` to write to, with the same suffixes, and rename it at the end.
 
-    An exception removes the temporary file and leaves what stood at `path`. There is one temporary name for each `path`, so
-    that nothing piles up after a power cut.
+    An exception removes the temporary file and leaves an existing `path` unchanged. Each `path` has one temporary name, so that
+    files left by power cuts do not accumulate.
 
     Args:
-        path: of the file to write; its folder must be there.
+        path: the file to write; its folder must exist.
         durable: wait until the file and its new name are on the disk.
-        shared: take a temporary name of one's own, for a file that several processes may write at once.
+        shared: use a unique temporary name, for a file that several processes may write at once.
     """
-    temporary = _own_name(path) if shared else path.with_name(f".partial_{path.name}")
+    temporary = _unique_name(path) if shared else path.with_name(f".partial_{path.name}")
     try:
         yield temporary
         if durable:
@@ -34,9 +34,9 @@ def whole_or_not(path: Path, durable: bool = False, shared: bool = False) -> Ite
 
 @contextmanager
 def whole_folder_or_not(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `path` to write to, and put it in place of `path` at the end.
+    """Yield a temporary folder next to `path` to write to, and replace `path` by it at the end.
 
-    An exception removes the temporary folder and leaves what stood at `path`.
+    An exception removes the temporary folder and leaves an existing `path` unchanged.
     """
     temporary, old = path.with_name(f".partial_{path.name}"), path.with_name(f".old_{path.name}")
     for left in (temporary, old):
@@ -52,7 +52,7 @@ def whole_folder_or_not(path: Path) -> Iterator[Path]:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _own_name(path: Path) -> Path:
+def _unique_name(path: Path) -> Path:
     handle, name = tempfile.mkstemp(prefix=".partial_", suffix=path.name, dir=path.parent)
     os.close(handle)
     return Path(name)

@@ -1,4 +1,4 @@
-"""A split as tensors on the device, loaded once: no reading and no copy to the device inside a training step."""
+"""Hold a split as tensors on the device, loaded once, so that a training step neither reads nor copies to the device."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ logger = logging.getLogger(__name__)
 
 
 def memory_estimate(dataset: SliceDataset) -> int:
-    """Bytes that the measurements, maps and images of a data set take in memory."""
-    return len(dataset) * sum(one.nbytes for one in dataset[0].values() if isinstance(one, Tensor) and one.ndim)
+    """Bytes of memory for the measurements, maps and images of a data set."""
+    return len(dataset) * sum(value.nbytes for value in dataset[0].values() if isinstance(value, Tensor) and value.ndim)
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes free on a device: of the GPU for CUDA, of the machine otherwise."""
+    """Free bytes on a device: of the GPU for CUDA, of the machine otherwise."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     return int(psutil.virtual_memory().available)
@@ -30,7 +30,7 @@ def free_memory(device: torch.device) -> int:
 class CachedSlices(Dataset[dict[str, Any]]):
     """The items of a `SliceDataset`, held as one tensor per key on a device.
 
-    Worker processes do not multiply it: forked ones share the pages and spawned ones map torch's shared memory.
+    Worker processes do not copy it: forked ones share the pages, and spawned ones map torch's shared memory.
     On a GPU it is read in the main process only.
 
     Args:

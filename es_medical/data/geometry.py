@@ -1,4 +1,4 @@
-"""Where the pixels of a slice are in the patient: DICOM's plane, and the affine of NIfTI made from it."""
+"""Position of the pixels of a slice in the patient: DICOM's plane, and the NIfTI affine derived from it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ LPS_TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])
 
 
 def square_field(size: Size, spacing: tuple[float, float]) -> Size:
-    """Rows and columns that cover a square in mm: the longer side stays, the shorter one grows.
+    """Rows and columns that cover a square in mm: the longer side is kept, the shorter one is extended.
 
     Args:
         size: rows and columns.
-        spacing: of rows and columns in mm; NaN counts as square pixels.
+        spacing: spacing of rows and columns in mm; NaN counts as square pixels.
 
     >>> square_field((64, 80), (0.5, 1.0)), square_field((512, 512), (0.7, 0.7)), square_field((10, 30), (NAN, NAN))
     ((160, 80), (512, 512), (30, 30))
@@ -48,7 +48,7 @@ def normal_of(orientation: Sequence[float]) -> NDArray[np.float64]:
 
 @lru_cache(maxsize=4096)
 def is_orientation(orientation: tuple[float, ...]) -> bool:
-    """Whether six numbers are two perpendicular directions of length 1; slices of a series repeat the question."""
+    """Whether six numbers are two perpendicular directions of length 1 (cached, since slices of a series repeat them)."""
     axes = np.array(orientation).reshape(2, 3)
     return np.allclose(axes @ axes.T, np.eye(2), atol=1e-3)
 
@@ -62,10 +62,10 @@ class Geometry:
     Attributes:
         position: centre of pixel (0, 0): ImagePositionPatient.
         orientation: d_column, direction of increasing column index, then d_row: ImageOrientationPatient.
-        spacing: distance of neighbouring rows and of neighbouring columns in mm: PixelSpacing.
-        slice_spacing: distance of the centres of neighbouring slices in mm.
-        assumed: the orientation is an assumption (`nominal`), not what a scanner recorded.
-        unscaled: some spacing is an assumption as well.
+        spacing: distance between neighbouring rows and between neighbouring columns in mm: PixelSpacing.
+        slice_spacing: distance between the centres of neighbouring slices in mm.
+        assumed: whether the orientation is assumed (`nominal`), not recorded by a scanner.
+        unscaled: whether a spacing is assumed as well.
     """
 
     position: Vector = (NAN, NAN, NAN)
@@ -97,7 +97,7 @@ class Geometry:
     def nominal(cls, size: Size, spacing: tuple[float, float] = (NAN, NAN), slice_spacing: float = NAN, index: int = 0) -> Self:
         """The nominal plane of a slice whose orientation is unknown: axial, supine, head first.
 
-        Columns run to the patient's left, rows to the back and slices to the head; index n//2 of slice 0 is the origin.
+        Columns run to the patient's left, rows to posterior and slices to superior; index n//2 of slice 0 is the origin.
 
         Args:
             size: rows and columns.
@@ -116,7 +116,7 @@ class Geometry:
 
     @property
     def known(self) -> bool:
-        """Whether position, orientation and pixel spacing are what a scanner recorded."""
+        """Whether position, orientation and pixel spacing were recorded by a scanner."""
         return not self.assumed and bool(np.isfinite([*self.position, *self.orientation, *self.spacing]).all())
 
     @property
@@ -125,12 +125,12 @@ class Geometry:
         return normal_of(self.orientation)
 
     def world(self, row: float, column: float) -> NDArray[np.float64]:
-        """LPS coordinates (3,) in mm of a pixel centre; indices may be fractions and may lie outside."""
+        """LPS coordinates (3,) in mm of a pixel centre; indices may be fractional and outside the image."""
         d_column, d_row = np.array(self.orientation).reshape(2, 3)
         return np.asarray(self.position + row * self.spacing[0] * d_row + column * self.spacing[1] * d_column)
 
     def resized(self, old_size: Size, new_size: Size) -> Self:
-        """The plane after a crop or zero-padding that puts index n//2 on index n//2; pixels keep their size.
+        """The plane after a crop or zero-padding that maps index n//2 to N//2; pixels keep their size.
 
         >>> Geometry.nominal((8, 8)).resized((8, 8), (4, 5)).position
         (-2.0, -2.0, 0.0)
@@ -139,7 +139,7 @@ class Geometry:
         return replace(self, position=self._point(row, column))
 
     def rescaled(self, old_size: Size, new_size: Size) -> Self:
-        """The plane after the pixel grid was made finer or coarser over the same field of view (between outer edges).
+        """The plane after resampling to a finer or coarser grid over the same field of view (between outer edges).
 
         512 -> 256 doubles the spacing and moves the first pixel centre by half an old pixel.
 

@@ -1,9 +1,9 @@
-"""Schema 1 of the HDF5 file of slices: what one file holds, and reading all of it but the pixels.
+"""Schema 1 of the HDF5 slice file: what it holds, and functions that read all of it except the pixels.
 
-One file holds N slices seen through one operator: k-space `measurement` (N, 2, H, W), or (N, 2, C, H, W) with the
-sensitivity `maps` of its C coils, sinograms (N, 1, views, detectors), images with missing values (N, C, H, W), or products with
-a `matrix` (N, m); `image` (N, C, H, W) where there is ground truth, a row of `SliceRecord` for each, and what holds for all of
-them in `SliceHeader`.
+A file holds N slices measured by one operator. `measurement` is k-space (N, 2, H, W), or (N, 2, C, H, W) with the sensitivity
+`maps` of its C coils, sinograms (N, 1, views, detectors), images with missing values (N, C, H, W), or products with a `matrix`
+(N, m). `image` (N, C, H, W) is the ground truth, if any. The other columns are those of `SliceRecord`; what all slices share is
+in `SliceHeader`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from es_medical import __version__
 SCHEMA = 1
 SPLITS = ("train", "val", "test")
 NAN = float("nan")
-SETTLED = 2 * 10**9  # ns since its last change, after which a file with the same time stamp is the same file
+SETTLED = 2 * 10**9  # ns after its last change from which a file with the same time stamp counts as unchanged
 
 
 def file_digest(path: str | Path) -> str:
@@ -42,25 +42,25 @@ class SliceHeader:
     """What holds for every slice of a file.
 
     Attributes:
-        sigma: standard deviation of the noise on the real and on the imaginary part of each measured sample; NaN where
-            each slice has its own.
+        sigma: standard deviation of the noise on the real, and on the imaginary, part of each measured sample; NaN if each
+            slice has its own.
         mask: measured entries, bool: (W,) lines or (H, W) samples of k-space, (views,) or (views, detectors) of a sinogram,
             (W,), (H, W) or (C, H, W) of an image, (m,) of products with a matrix.
         acceleration: nominal acceleration factor.
         center_fraction: fraction of the lines in the fully sampled centre.
         seed: seed of the mask, of the noise and of the split.
-        configuration: every knob of the command that made the file.
+        configuration: every option of the command that made the file.
         source_digests: salted hash of each source's name -> SHA-256 of its bytes.
         modality: ``MR``, ``CT``, or ``IMAGE`` for photographs and digits.
         operator: geometry of a CT scanner (see `es_medical.physics.ct_matrix`), kind of the operator of an image, empty for MR.
-        matrix: (m, H W) float32 of products with a matrix, None for the others.
-        digest: identifies input and configuration: equal for two files made the same way.
+        matrix: (m, H W) float32 if measurements are products with a matrix, else None.
+        digest: identifies input and configuration: equal for two files made in the same way.
         tool_version: version of es_medical that wrote the file.
         encoded_lines: k-space columns that the scan could measure, 0 for all W: the acceleration is this number /
             measured lines.
         size: (H, W); filled on reading.
         coils: number of coils, 0 for measurements without a coil axis; filled on reading.
-        channels: of the images; filled on reading.
+        channels: number of channels of the images; filled on reading.
         n: number of slices; filled on reading.
         has_image: whether the file holds ground truth; filled on reading.
         splits: number of slices of each split; filled on reading.
@@ -103,12 +103,12 @@ class SliceRecord(NamedTuple):
         data_range: maximum of the slice's *volume* in stored units, NaN where unknown.
         slice: index of the slice in its volume.
         maps: sensitivity maps (2, C, H, W) of multi-coil k-space, real and imaginary part, or None.
-        sigma: as `SliceHeader.sigma`, of this slice; NaN where the header's holds.
+        sigma: as `SliceHeader.sigma`, for this slice; NaN if that of the header holds.
         peak: value in stored units that counts as the range of the slice in PSNR and SSIM.
-        position: of the centre of pixel [0, 0], mm in DICOM's patient coordinates (LPS); NaN where unknown.
+        position: position of the centre of pixel [0, 0] in mm, in DICOM's patient coordinates (LPS); NaN where unknown.
         orientation: directions of increasing column and row index, as DICOM's ImageOrientationPatient; NaN where unknown.
-        slice_spacing: distance of neighbouring slices in mm, NaN where unknown.
-        volume: salted hash of the slice's volume, "" where unknown: then indices tell the volumes of a subject apart.
+        slice_spacing: distance between neighbouring slices in mm, NaN where unknown.
+        volume: salted hash of the slice's volume, "" if unknown: then slice indices separate the volumes of a subject.
     """
 
     measurement: Tensor
@@ -131,7 +131,7 @@ class SliceRecord(NamedTuple):
 
 
 def open_slices(path: str | Path) -> h5py.File:
-    """Opens a slice file for reading, or raises an error with what is there instead."""
+    """Open a slice file for reading; raises FileNotFoundError, or ValueError that says what is there instead."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"no slice file at {path}: make one with `python -m data_prep` (see its --help)")
@@ -147,10 +147,10 @@ def open_slices(path: str | Path) -> h5py.File:
 
 
 def read_header(path: str | Path) -> SliceHeader:
-    """Reads what holds for every slice, without touching a pixel.
+    """Read the header of a slice file, without reading pixels.
 
-    A run asks for it in several places, so what was read is kept, until the file is replaced or changed; each call returns a
-    copy of its own. A file that changed a moment ago is always read: a second change need not show in its time stamp.
+    A run needs it in several places, so it is cached until the file is replaced or changed; each call returns a new copy.
+    A file that changed a moment ago is always read anew, since a second change might not show in its time stamp.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -159,7 +159,7 @@ def read_header(path: str | Path) -> SliceHeader:
     try:
         found = Path(path).stat()
     except OSError:
-        return _read_header(path)  # says what is wrong
+        return _read_header(path)  # raises the error with its cause
     if time.time_ns() - found.st_mtime_ns < SETTLED:
         return _read_header(path)
     return copy.deepcopy(_kept_header(str(path), found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns))

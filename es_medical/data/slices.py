@@ -1,4 +1,4 @@
-"""Slices of an HDF5 file as a torch data set."""
+"""Read the slices of an HDF5 file as a torch data set."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from es_medical.data.schema import SPLITS, open_slices, read_header
 class SliceDataset(Dataset[dict[str, Any]]):
     """The slices of one split, read one at a time.
 
-    An item is a dict: ``measurement`` float32 (2, H, W), or (2, C, H, W) then with ``maps`` of the same shape, or a sinogram
-    (1, views, detectors); ``image`` (2 or 1, H, W) float32 where the file holds one and it is asked for, ``sigma``, ``peak``
-    and ``data_range`` float32 scalars, ``scale`` and ``offset`` float64 scalars (raw = stored * scale + offset), ``id`` str,
-    ``index`` int (row of the file). torch's default collate batches it.
+    An item is a dict: ``measurement`` float32 (2, H, W), or (2, C, H, W) together with ``maps`` of the same shape, or a
+    sinogram (1, views, detectors); ``image`` (2 or 1, H, W) float32 if the file holds one and `with_image` is set; ``sigma``,
+    ``peak`` and ``data_range`` float32 scalars; ``scale`` and ``offset`` float64 scalars (raw = stored * scale + offset);
+    ``id`` str; ``index`` int (row of the file). torch's default collate batches it.
 
-    The HDF5 handle is opened on first use in each process, so the data set may be pickled (spawn) and forked.
+    The HDF5 handle is opened on first use in each process, so the data set can be pickled (spawn) and forked.
 
     Args:
         path: slice file.
         split: ``train``, ``val``, ``test``, or None for all slices.
-        with_image: False never reads the ground truth, as if there were none.
+        with_image: False does not read the ground truth, as if there were none.
         limit: at most this many slices, spread evenly over the split.
 
     Raises:
@@ -92,7 +92,7 @@ class SliceDataset(Dataset[dict[str, Any]]):
         }
 
     def _handle(self) -> h5py.File:
-        """This process's own handle: one inherited through fork shares its file position with the parent."""
+        """File handle of this process: one inherited through fork would share its file position with the parent."""
         if self._file is None or self._pid != os.getpid():
             self._close()
             self._file, self._pid = open_slices(self.path), os.getpid()

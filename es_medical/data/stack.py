@@ -1,4 +1,4 @@
-"""A stack of parallel slices: positions along the normal, usual distance, gaps, and the regular grid of a volume."""
+"""Stacks of parallel slices: positions along the normal, usual distance, gaps, and the regular grid of a volume."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from es_medical.data.geometry import LPS_TO_RAS, Geometry
 
 Floats = NDArray[np.float64]
 
-PARALLEL = 0.999  # cosine between the normals of slices of one stack
+PARALLEL = 0.999  # smallest cosine between the normals of slices of one stack
 SAME_PLACE = 1e-3  # mm
-ALIKE = 1e-3  # of directions, and relative of pixel spacings, in one volume
+ALIKE = 1e-3  # tolerance of directions, and relative one of pixel spacings, within a volume
 NAMED_GAPS = 3
 
 
 class Grid(NamedTuple):
-    """Where the slices go in an array of the whole volume.
+    """Position of the slices in an array of the whole volume.
 
     Attributes:
         places: index of each slice on the third axis of the array.
@@ -43,7 +43,7 @@ def same_orientation(planes: Sequence[Geometry]) -> bool:
 
 
 def usual_step(along: Floats) -> float:
-    """The usual distance of neighbouring slices, the lower median: of 2.5, 5, 2.5 and of 2.5, 5 it is 2.5.
+    """The usual distance between neighbouring slices, the lower median: for 2.5, 5, 2.5 and for 2.5, 5 it is 2.5.
 
     Args:
         along: two or more sorted positions in mm.
@@ -53,7 +53,7 @@ def usual_step(along: Floats) -> float:
 
 
 def gaps(along: Floats) -> list[str]:
-    """Names the positions where slices are missing.
+    """Say at which positions slices are missing.
 
     Args:
         along: (n,) sorted positions in mm, NaN where unknown.
@@ -76,7 +76,7 @@ def gaps(along: Floats) -> list[str]:
 
 
 def volume_planes(recorded: Sequence[Geometry], indices: NDArray[np.int64], size: tuple[int, int]) -> tuple[Geometry, ...]:
-    """The planes of a volume: as recorded if that is known for all slices, otherwise nominal ones from slice 0 on.
+    """The planes of a volume: the recorded ones if known for all slices, else nominal ones that start at slice 0.
 
     Args:
         recorded: plane of each slice, NaN where unknown.
@@ -95,11 +95,11 @@ def volume_planes(recorded: Sequence[Geometry], indices: NDArray[np.int64], size
 
 
 def regular_grid(planes: Sequence[Geometry], indices: NDArray[np.int64]) -> Grid:
-    """Places and affine of parallel slices, increasing with their numbers.
+    """Array indices and affine of parallel slices, in the direction of increasing slice number.
 
     Args:
         planes: plane of each slice.
-        indices: number of each slice, which only decides the direction.
+        indices: number of each slice; only determines the direction.
 
     Raises:
         ValueError: the slices are not parallel, share a place, or lie on no regular grid.
@@ -117,15 +117,13 @@ def regular_grid(planes: Sequence[Geometry], indices: NDArray[np.int64]) -> Grid
     step = (end - start) / places.max()
     error = np.abs(positions - start - places[:, None] * step).max()
     if error > 0.1 * min(*first.spacing, spacing):
-        raise ValueError(
-            f"slices are up to {error:.3g} mm beside a regular grid of {spacing:.4g} mm: no NIfTI volume holds them"
-        )
+        raise ValueError(f"slices are up to {error:.3g} mm off a regular grid of {spacing:.4g} mm: no NIfTI volume holds them")
     affine[:3, 2], affine[:3, 3] = LPS_TO_RAS[:3, :3] @ step, LPS_TO_RAS[:3, :3] @ start
     return Grid(places, affine)
 
 
 def _volume_positions(planes: Sequence[Geometry]) -> Floats:
-    """Positions (n,) in mm along the normal of slices that are alike."""
+    """Positions (n,) in mm along the normal; raises ValueError unless orientation and pixel spacing are the same."""
     for plane in planes[1:]:
         if not same_orientation((planes[0], plane)) or not np.allclose(plane.spacing, planes[0].spacing, rtol=ALIKE):
             raise ValueError(
@@ -136,7 +134,7 @@ def _volume_positions(planes: Sequence[Geometry]) -> Floats:
 
 
 def _grid_step(along: Floats, stated: float) -> float:
-    """Distance of neighbouring slices: as stated where the positions agree with it, otherwise the smallest one found."""
+    """Distance between neighbouring slices: the stated one if the positions agree with it, else the smallest one found."""
     steps = np.diff(np.sort(along))
     smallest = float(steps.min())
     if smallest < SAME_PLACE:

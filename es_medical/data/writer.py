@@ -1,4 +1,4 @@
-"""Writing a slice file whole: a reader sees the old file or the new one, never half of one."""
+"""Write a slice file atomically: a reader sees the old file or the complete new one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from es_medical.data.atomic import whole_or_not
 from es_medical.data.schema import SCHEMA, SPLITS, SliceHeader, SliceRecord
 
 ATTRIBUTES = ("modality", "tool_version", "seed", "sigma", "acceleration", "center_fraction", "digest", "encoded_lines")
-COLUMNS: dict[str, tuple[tuple[int, ...], Any]] = {  # shape of a row and type of each dataset but the pixels
+COLUMNS: dict[str, tuple[tuple[int, ...], Any]] = {  # shape of a row, and type, of each dataset except the pixels
     "id": ((), h5py.string_dtype()),
     "subject": ((), h5py.string_dtype()),
     "volume": ((), h5py.string_dtype()),
@@ -34,11 +34,11 @@ COLUMNS: dict[str, tuple[tuple[int, ...], Any]] = {  # shape of a row and type o
     "orientation": ((6,), np.float64),
     "slice_spacing": ((), np.float64),
 }
-GROWTH = 64  # slices by which the datasets of pixels grow
+GROWTH = 64  # number of slices by which the pixel datasets grow
 
 
 class Shapes(NamedTuple):
-    """Shapes of one measurement and of one image, those that a mask may have, and that of a matrix (empty: none)."""
+    """Shapes of a measurement and an image, allowed shapes of the mask, and shape of the matrix (empty: none)."""
 
     measurement: tuple[int, ...]
     image: tuple[int, ...]
@@ -47,7 +47,7 @@ class Shapes(NamedTuple):
 
     @classmethod
     def kspace(cls, size: tuple[int, int], coils: int = 0) -> Self:
-        """K-space of complex images of `size`, with an axis for coils where there are any."""
+        """K-space of complex images of `size`, with a coil axis if there are coils."""
         return cls((2, coils, *size) if coils else (2, *size), (2, *size), (size[1:], size))
 
     @classmethod
@@ -67,17 +67,17 @@ class Shapes(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One slice as it is written: arrays by name of dataset, and single numbers and names."""
+    """One slice as it is written: arrays by dataset name, and the values of the other columns."""
 
     pixels: dict[str, np.ndarray]
     values: dict[str, Any]
 
 
 class SliceWriter:
-    """Writes a slice file under a temporary name and publishes it whole.
+    """Write a slice file under a temporary name, and rename it when it is complete.
 
-    The temporary file is beside the target. A clean exit flushes, syncs and renames it, so a reader sees the old
-    file or the new one and never half of one; an exception deletes it and leaves an older file as it was.
+    The temporary file is next to the target. A clean exit flushes, syncs and renames it, so a reader sees the old file or the
+    complete new one; an exception deletes it and leaves an older file unchanged.
 
     Args:
         path: the file to publish.
@@ -85,7 +85,7 @@ class SliceWriter:
         size: (H, W) of every slice.
         with_image: whether the file holds ground truth.
         coils: number of coils of every slice, each with its sensitivity map; 0 for measurements without a coil axis.
-        shapes: of what is measured; None for k-space.
+        shapes: shapes of measurements and images; None for k-space.
 
     Raises:
         ValueError: the mask or matrix does not fit, sigma is negative or infinite, a record does not fit the file, or no slice
@@ -128,11 +128,11 @@ class SliceWriter:
             _create(self._file, self._pixel_shapes)
             _describe(self._file, self.header, self.shapes.image)
             self._opened = opened.pop_all()
-        self._pixels = {name: self._file[name] for name in self._pixel_shapes}  # finding them anew takes longer
+        self._pixels = {name: self._file[name] for name in self._pixel_shapes}  # looking them up again is slower
         return self
 
     def append(self, record: SliceRecord) -> None:
-        """Adds one slice after the others."""
+        """Append one slice."""
         row = self._row(record)
         for name, pixels in row.pixels.items():
             data = self._pixels[name]
@@ -147,11 +147,11 @@ class SliceWriter:
         return len(self._rows)
 
     def rollback(self, n: int) -> None:
-        """Keeps the first n slices and takes the others back, as those of a volume that turned out to be broken."""
+        """Keep the first n slices and discard the others, such as those of a volume that turned out to be broken."""
         del self._rows[n:]
 
     def set_data_range(self, start: int, values: Sequence[float]) -> None:
-        """Fills in `data_range` from row `start` on: the maximum of a volume is known after its last slice."""
+        """Set `data_range` from row `start` on: the maximum of a volume is known only after its last slice."""
         for row, value in zip(self._rows[start:], values, strict=True):
             row["data_range"] = value
 
@@ -179,7 +179,7 @@ class SliceWriter:
         return Row(pixels, values | {"scale": (record.scale, record.offset), "sigma": sigma})
 
     def _finish(self) -> None:
-        """Cut the datasets to the slices that were written, and fill in the numbers and names."""
+        """Trim the datasets to the slices that were written, and write the other columns."""
         if self.n == 0:
             raise ValueError(f"no slice to write to {self.path.name}: an empty data set is an error")
         for name, data in self._file.items():
@@ -191,7 +191,7 @@ class SliceWriter:
         self._file.close()
 
     def _close(self) -> None:
-        with suppress(OSError, RuntimeError):  # a full disk: HDF5 cannot even flush; the first error is the one to show
+        with suppress(OSError, RuntimeError):  # on a full disk HDF5 cannot even flush; the first error is the one to show
             self._file.close()
 
 
@@ -204,7 +204,7 @@ def _pixels(x: Tensor, name: str, key: str, shape: tuple[int, ...]) -> np.ndarra
 
 
 def _create(file: h5py.File, pixels: Mapping[str, tuple[int, ...]]) -> None:
-    """Make empty datasets that grow: one chunk for each slice of pixels, 256 rows in a chunk of the others."""
+    """Make empty, resizable datasets: one chunk per slice for pixels, 256 rows per chunk for the others."""
     columns = {name: (shape, np.float32) for name, shape in sorted(pixels.items())}
     for name, (shape, dtype) in ({"measurement": columns["measurement"]} | COLUMNS | columns).items():
         chunks = (1 if name in pixels else 256, *shape)

@@ -1,4 +1,4 @@
-"""Every file that leaves for a person or an archive: NIfTI, DICOM, PNG, pictures and tables.
+"""Write results for people and archives: NIfTI, DICOM, PNG, pictures and tables.
 
 Start reading at `saving.py`.
 """

@@ -1,4 +1,4 @@
-"""Pictures for the run page: every panel in a stated window, so that two epochs can be compared by eye."""
+"""Make pictures for the page of a run: every panel has a fixed, stated window, so that epochs can be compared by eye."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Pixels = npt.NDArray[np.uint8]
-SEPARATOR, STRIP, SMALLEST = 2, 14, 128  # pixels: between panels, of the label, height below which pixels are repeated
+SEPARATOR, STRIP, SMALLEST = 2, 14, 128  # pixels: between panels, height of the label, smallest height of a panel
 
 
 class Panel(NamedTuple):
@@ -23,7 +23,7 @@ class Panel(NamedTuple):
 
 
 def panel_values(image: "npt.ArrayLike | Tensor") -> npt.NDArray[np.float64]:
-    """What a panel shows: (H, W) of real values, or (H, W, 3) of an RGB image (3, H, W).
+    """The values that a panel shows: (H, W) real, or (H, W, 3) for an RGB image (3, H, W).
 
     (2, H, W), real and imaginary parts, and complex values become their magnitude; (1, H, W) loses its axis. Real values,
     Hounsfield units too, keep their sign.
@@ -45,23 +45,23 @@ def panel_values(image: "npt.ArrayLike | Tensor") -> npt.NDArray[np.float64]:
 
 
 def deviation(image: "npt.ArrayLike | Tensor") -> npt.NDArray[np.float64]:
-    """Size of an error or a spread at each pixel, (H, W): |values|, of RGB the root mean square over the three channels.
+    """Magnitude of an error or a spread at each pixel, (H, W): |values|, for RGB the root mean square over the channels.
 
     Raises:
-        ValueError: A shape that `panel_values` refuses.
+        ValueError: A shape that `panel_values` does not take.
     """
     values = panel_values(image)
     return np.sqrt(np.square(values).mean(-1)) if values.ndim == 3 else np.abs(values)
 
 
 def windowed(image: "npt.ArrayLike | Tensor", window: tuple[float, float]) -> Pixels:
-    """`window` to 0..255, values outside to its ends, NaN to black: never the image's own minimum and maximum.
+    """Map `window` to 0..255; values outside are clipped, NaN is black. The image's own range is never used.
 
     Returns:
         uint8, (H, W), or (H, W, 3) of an RGB image.
 
     Raises:
-        ValueError: An empty window, or a shape that `panel_values` refuses.
+        ValueError: An empty window, or a shape that `panel_values` does not take.
 
     >>> windowed([[-1000, 0, 1000, 5000]], (-1000, 1000)).tolist()
     [[0, 128, 255, 255]]
@@ -97,14 +97,14 @@ def picture(
         window: Values shown as black and white in the first, second and fourth panel, in units of the image.
         error_max: Value shown as white in the third and fifth panel; black is 0.
         labels: Names and windows in a strip above the panels.
-        smallest: Pixels are repeated until a panel is at least so high.
-        baseline_name: What the first panel is.
+        smallest: Smallest height of a panel; pixels are repeated to reach it.
+        baseline_name: Label of the first panel.
 
     Returns:
         uint8 image of 3 to 5 panels with separators of 2 pixels: (H, W), or (H, W, 3) where any panel is RGB.
 
     Raises:
-        ValueError: Different sizes, an empty window, or a shape that `panel_values` refuses.
+        ValueError: Different sizes, an empty window, or a shape that `panel_values` does not take.
     """
     scale = (0.0, error_max)
     panels = [Panel(baseline_name, baseline, window), Panel("recon", reconstruction, window)]
@@ -118,7 +118,7 @@ def picture(
 
 
 def side_by_side(panels: Sequence[Panel], labels: bool = True, smallest: int = SMALLEST) -> Pixels:
-    """Any panels of one size in a row, white separators between them: (H, W), or (H, W, 3) where any of them is RGB.
+    """Panels of one size in a row with white separators: (H, W), or (H, W, 3) if any of them is RGB.
 
     Raises:
         ValueError: No panel, or different sizes.
@@ -138,7 +138,7 @@ def side_by_side(panels: Sequence[Panel], labels: bool = True, smallest: int = S
 
 
 def _difference(reconstruction: "npt.ArrayLike | Tensor", target: "npt.ArrayLike | Tensor") -> npt.NDArray[np.float64]:
-    """Of what two panels show, channels first as `panel_values` takes it."""
+    """Difference of the values that two panels show, channels first as `panel_values` takes it."""
     first, second = panel_values(reconstruction), panel_values(target)
     if first.shape != second.shape:
         raise ValueError(f"reconstruction and target are panels of one size and kind, got {first.shape} and {second.shape}")
@@ -152,7 +152,7 @@ def _rgb(image: Pixels) -> Pixels:
 
 
 def _labelled(panel: Panel, image: Pixels) -> Pixels:
-    """A panel's pixels under a strip with its name and window."""
+    """The pixels of a panel below a strip with its name and window."""
     from PIL import Image, ImageDraw
 
     strip = Image.new("L", (image.shape[1], STRIP))

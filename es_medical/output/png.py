@@ -1,4 +1,4 @@
-"""Reconstructed photographs and digits as PNG files, each with the meaning of its gray values in its text."""
+"""Write reconstructed photographs and digits as PNG files whose text chunks state the meaning of the gray values."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,16 +17,16 @@ WHITE = 255
 
 
 class PngWriter:
-    """Writes `<id>_reconstruction.png`, gray or RGB, and `<id>_spread.png`, gray, 8 bits each.
+    """Write `<id>_reconstruction.png`, gray or RGB, and `<id>_spread.png`, gray, 8 bits each.
 
     Reconstructions are shown in the window [0, 1] of stored units: value = 255 * stored, values outside are clipped and
-    counted. With raw = stored * scale + offset, as slice files have it, an image whose raw values are 0..255 (scale 255) comes
-    back as it was. The spread (of RGB the root mean square over the channels) is shown in the window [0, `spread_max`].
+    counted. With raw = stored * scale + offset, as in slice files, an image whose raw values are 0..255 (scale 255) keeps its
+    values. The spread (for RGB the root mean square over the channels) is shown in the window [0, `spread_max`].
 
-    Each file holds its window, the scale and the number of clipped values in its text chunks, as `PIL.Image.open(path).text`.
+    The text chunks of each file state its window, the scale and the number of clipped values: `PIL.Image.open(path).text`.
 
     Args:
-        folder: for the files, made with the first of them.
+        folder: folder of the files, created when the first is written.
         spread_max: stored value that is white in a spread.
 
     Raises:
@@ -40,10 +40,10 @@ class PngWriter:
         self.clipped = self.total = 0  # values of the reconstructions that were written
 
     def write(self, name: str, images: tuple[Floats, Floats], scale: float = 1.0, offset: float = 0.0) -> None:
-        """Write reconstruction and spread (C, H, W) of one image; each file is whole or not there.
+        """Write reconstruction and spread (C, H, W) of one image, each file atomically.
 
         Args:
-            name: of the image, the first part of the names of its files.
+            name: name of the image, the first part of its file names.
             images: reconstruction and spread, C = 1 or 3, in stored units.
             scale: with `offset`, raw = stored * scale + offset.
             offset: see `scale`.
@@ -64,7 +64,7 @@ class PngWriter:
         self.clipped, self.total = self.clipped + clipped, self.total + reconstruction.size
 
     def write_intervals(self, name: str, halfwidth: Floats, flagged: npt.NDArray[np.uint8], scale: float = 1.0) -> None:
-        """Write `<name>_halfwidth.png`, in the window of a spread, and `<name>_flagged.png`, white where it is wide.
+        """Write `<name>_halfwidth.png`, in the window of the spread, and `<name>_flagged.png`, white where it is wide.
 
         Args:
             name: see `write`.
@@ -77,7 +77,7 @@ class PngWriter:
         self._save(f"{name}_flagged.png", flagged.astype(np.float32), (0.0, 1.0), "1: wide interval")
 
     def _save(self, name: str, values: npt.NDArray[np.floating], window: Window, raw: str) -> int:
-        """Write one file; returns how many values were clipped."""
+        """Write one file; return how many values were clipped."""
         from PIL import Image
         from PIL.PngImagePlugin import PngInfo
 
@@ -92,21 +92,21 @@ class PngWriter:
         return clipped
 
     def report(self) -> str:
-        """Say how many values of the reconstructions were clipped, and count anew."""
+        """Say how many values of the reconstructions were clipped, and reset the count."""
         text = f"{self.clipped} of {self.total} values of the PNG files lay outside [0, 1] and were clipped"
         self.clipped = self.total = 0
         return text
 
 
 def check_names(ids: Sequence[str]) -> None:
-    """Refuse ids that cannot name files, or of which two would name the same ones.
+    """Check that ids can name files, and are unique.
 
     Raises:
-        ValueError: such ids; the message has the first of them.
+        ValueError: an id is no file name, or occurs twice; the message has the first of them.
     """
-    for one in ids:
-        if one in ("", "..") or one != Path(one).name or set(one) & {"\0", "\\"}:
-            raise ValueError(f"id {one!r} of an image is no file name")
-    twice = sorted({one for one in ids if ids.count(one) > 1}) if len(set(ids)) < len(ids) else []
+    for key in ids:
+        if key in ("", "..") or key != Path(key).name or set(key) & {"\0", "\\"}:
+            raise ValueError(f"id {key!r} of an image is no file name")
+    twice = sorted({key for key in ids if ids.count(key) > 1}) if len(set(ids)) < len(ids) else []
     if twice:
-        raise ValueError(f"{len(twice)} ids stand for more than one image ({twice[0]!r} for example): expected one each")
+        raise ValueError(f"{len(twice)} ids belong to more than one image (for example {twice[0]!r}): expected one each")

@@ -1,4 +1,4 @@
-"""The table at the end of a job."""
+"""Make and print the table of results at the end of a job."""
 
 import math
 from collections.abc import Mapping
@@ -8,14 +8,14 @@ from typing import Any
 from es_medical.metrics import MAX_DB
 
 EXACT = "∞ (exact)"
-"""EQUIV of a network that is equivariant to rounding: no number, here and in MLflow."""
+"""EQUIV of a network that is equivariant up to rounding: infinite, so not shown as a number here or in MLflow."""
 
 
 def summary_table(method: str, metrics: Mapping[str, float], n: int, baseline: str = "zero-filled") -> dict[str, list[str]]:
-    """Make the summary of a test: rows of the baseline and the method, mean and standard deviation over n slices.
+    """Make the summary of a test: a row for the baseline and one for the method, mean and standard deviation over n slices.
 
-    Columns of scores that need ground truth are left out where there is none. The held-out error of a zero-filled image
-    is 1 by definition: it predicts nothing that was held out.
+    Columns of scores that need ground truth are left out if there is none. The held-out error of a zero-filled image is 1 by
+    definition: it predicts nothing that was held out.
     """
     titles = {"psnr": "PSNR (dB)", "ssim": "SSIM", "equiv": "EQUIV (dB)", "heldout": "held-out error"}
     table: dict[str, list[str]] = {"method": [baseline, method], "slices": [str(n), str(n)]}
@@ -30,7 +30,7 @@ def summary_table(method: str, metrics: Mapping[str, float], n: int, baseline: s
 
 
 def exact_slices(metrics: Mapping[str, float], n: int) -> int:
-    """Return for how many of n slices the network was equivariant to rounding."""
+    """Return for how many of n slices the network was equivariant up to rounding."""
     return n if metrics.get("equiv") == math.inf else int(metrics.get("equiv_exact", 0))
 
 
@@ -41,14 +41,14 @@ def exact_tag(metrics: Mapping[str, float], n: int) -> dict[str, str]:
 
 
 def numbers(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Leave out what is infinite because it is exact; a NaN stays, to be noted."""
+    """Leave out infinite values, which are exact ones; a NaN is kept, so that it is noticed."""
     return {name: value for name, value in metrics.items() if value != math.inf}
 
 
 def json_value(value: Any) -> Any:  # noqa: ANN401 - what a row holds
-    """Turn infinity into the string "inf" and NaN into None, which JSON does not know; anything else stays.
+    """Turn infinity into the string "inf" and NaN into None, since JSON has neither; any other value is returned as it is.
 
-    >>> [json_value(one) for one in (1.5, float("inf"), float("nan"), "item7")]
+    >>> [json_value(value) for value in (1.5, float("inf"), float("nan"), "item7")]
     [1.5, 'inf', None, 'item7']
     """
     if not isinstance(value, float) or math.isfinite(value):
@@ -69,14 +69,14 @@ def _cell(metrics: Mapping[str, float], name: str, kind: str) -> str:
 
 
 def markdown(table: Mapping[str, list[str]], epoch: int) -> str:
-    """Lay the summary out as the description of a run."""
+    """Format the summary in Markdown, as the description of a run."""
     rows = [list(table), ["---"] * len(table), *(list(row) for row in zip(*table.values(), strict=True))]
     lines = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     return f"Test slices, weights of epoch {epoch} (mean ± standard deviation):\n\n{lines}\n"
 
 
 def print_table(table: Mapping[str, list[str]], title: str, width: int) -> None:
-    """Print columns of text under their names, in `width` characters at least: not folded where the output is a file."""
+    """Print columns of text under their names, at least `width` characters wide, so that output to a file is not wrapped."""
     from rich.console import Console
     from rich.table import Table
 
@@ -91,7 +91,7 @@ def print_table(table: Mapping[str, list[str]], title: str, width: int) -> None:
 
 
 def print_summary(table: Mapping[str, list[str]], epoch: int, uri: str, experiment: str, models: Path) -> None:
-    """Print the summary and where everything is."""
+    """Print the summary, and where weights, curves and pictures are."""
     from rich.console import Console
 
     print_table(table, f"Test slices, weights of epoch {epoch} (mean ± standard deviation)", 110)

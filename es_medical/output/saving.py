@@ -1,4 +1,4 @@
-"""Reconstructions on the disk: one HDF5 file; NIfTI volumes, and DICOM series if asked for, of MR and CT; PNG of images."""
+"""Save reconstructions: one HDF5 file; for MR and CT NIfTI volumes, and DICOM series on request; for images PNG."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ UNITS = {"CT": " in HU"}
 
 
 class SaveReconstructions:
-    """Handler of an `Evaluator` that writes what it reconstructs.
+    """Handler of an `Evaluator` that writes its reconstructions.
 
     `reconstructions.h5`: `reconstruction` and `spread` (N, C, H, W) in stored units, `id`, `subject`, `slice`, `scale`
     (raw = stored * scale + offset), the geometry of the slice file and `heldout` (N,).
 
     `<volume>_reconstruction.nii.gz` and `<volume>_spread.nii.gz` (without a volume's hash: `<subject>`, `<subject>_2`):
-    magnitudes in raw units (MR) or Hounsfield units (CT), (W, H, slices) at the place that the slice file states, every
-    slice at its index in the volume, NaN where one is missing. Where position and orientation are unknown they are nominal
-    (`Geometry.nominal`: columns to the patient's left, rows to the back) and the header says so; unknown spacings are 1 mm.
+    magnitudes in raw units (MR) or Hounsfield units (CT), (W, H, slices) at the position given in the slice file, every slice
+    at its index in the volume, NaN where one is missing. If position and orientation are unknown, nominal ones are used
+    (`Geometry.nominal`: columns to the patient's left, rows to posterior) and the header says so; unknown spacings are 1 mm.
 
     With `dicom`: `dicom/<volume>/reconstruction/` and `dicom/<volume>/spread/` (see `DicomWriter`).
 
-    Photographs and digits (modality IMAGE) have no place in a body: in place of NIfTI they get `png/<id>_reconstruction.png`
-    and `png/<id>_spread.png` (see `PngWriter`), and there is no DICOM.
+    Photographs and digits (modality IMAGE) have no position in a body: instead of NIfTI, `png/<id>_reconstruction.png` and
+    `png/<id>_spread.png` are written (see `PngWriter`), and there is no DICOM.
 
-    Where the inferer makes intervals, also their half-width and the pixels where it is wide (1, else 0), `halfwidth` and
-    `flagged` in the names of datasets and files; there is no DICOM of these.
+    If the inferer makes intervals, their half-width and the pixels where it is wide (1, else 0) are written too, as `halfwidth`
+    and `flagged` in the names of datasets and files; there is no DICOM of these.
 
     A volume or image that fails does not stop the others; at the end the failures are raised together, with their causes.
 
@@ -59,17 +59,17 @@ class SaveReconstructions:
         output_dir: folder for the files.
         dataset: the slices that are reconstructed.
         dicom: whether to write DICOM.
-        source_dicom: DICOM file or folder of the series, MR or CT as the slices are, that the slices were measured for:
-            patient, study and geometry are taken from it. The slices must be those of one volume.
+        source_dicom: DICOM file or folder of the series (of the slices' modality) that the slices belong to: patient, study and
+            geometry are taken from it. The slices must be those of one volume.
         method: name of the reconstruction method, for the headers.
         spread_max: value in stored units that is white in `png/<id>_spread.png`.
         flag: fraction of the range of the volume, or photograph, above which the half-width of a pixel is wide.
 
     Raises:
         FileNotFoundError: no source DICOM.
-        ImportError: DICOM is asked for and highdicom is missing.
-        ValueError: a source that is no single series of the slices' modality or that does not fit the slices, or one
-            without `dicom`; DICOM of images that are neither MR nor CT; ids of images that cannot name their files.
+        ImportError: DICOM is requested and highdicom is missing.
+        ValueError: the source is not a single series of the slices' modality, does not fit the slices, or is given without
+            `dicom`; DICOM is requested for images that are neither MR nor CT; ids of images cannot name files.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class SaveReconstructions:
         engine.add_event_handler(Events.COMPLETED, self._write)
 
     def _dicom_writer(self, source_dicom: str | Path | None, method: str) -> DicomWriter:
-        """Everything that can be refused is refused here, before hours of reconstruction."""
+        """Make the writer; all checks are done here, before hours of reconstruction."""
         from es_medical.output.dicom.header import image_kind
         from es_medical.output.dicom.series import Derivation
         from es_medical.output.dicom.source import read_source
@@ -119,11 +119,11 @@ class SaveReconstructions:
             recorded = recorded_planes(columns, rows)
             source.matched(recorded, header.size, columns["slice"][rows].tolist())
             if not all(plane.known for plane in recorded):
-                logger.warning("slice positions are unknown: slice 0 is taken for the first source slice along the normal")
+                logger.warning("slice positions are unknown: slice 0 is matched with the first source slice along the normal")
         return writer
 
     def _png_writer(self, spread_max: float) -> PngWriter:
-        check_names([one.decode() for one in read_columns(self.dataset.path, self.dataset.rows)["id"]])
+        check_names([key.decode() for key in read_columns(self.dataset.path, self.dataset.rows)["id"]])
         return PngWriter(self.folder / "png", spread_max)
 
     def _collect(self, engine: Engine) -> None:
@@ -138,13 +138,13 @@ class SaveReconstructions:
 
     def _write(self, engine: Engine) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        rows, self._rows = sorted(self._rows, key=lambda one: one["row"]), []
-        columns = {name: np.stack([one[name] for one in rows]) for name in rows[0]}
+        rows, self._rows = sorted(self._rows, key=lambda item: item["row"]), []
+        columns = {name: np.stack([item[name] for item in rows]) for name in rows[0]}
         columns |= read_columns(self.dataset.path, columns["row"])
         columns |= flagged(columns, by_id(columns) if self._png else _by_volume(columns), self.flag)
         self._write_hdf5(columns)
         parts = dict(self._images(columns) if self._png else self._volumes(columns))
-        failed = _attempted(parts, what := "image" if self._png else "volume")
+        failed = _write_all(parts, what := "image" if self._png else "volume")
         found = f"{len(rows)} images" if self._png else f"{len(rows)} slices of {len(parts)} volumes"
         logger.info("%s reconstructed: see %s%s", found, self.folder, f"; {self._png.report()}" if self._png else "")
         if failed:
@@ -172,7 +172,7 @@ class SaveReconstructions:
             yield name, writes
 
     def _volume(self, name: str, columns: Columns, chosen: Rows) -> Volume:
-        """The slices `chosen` from the columns, which are in the order of their numbers."""
+        """The volume of the rows `chosen`, which are in the order of slice numbers."""
         scale, offset = (column[:, None, None] for column in columns["scale"][chosen].T)
         images = {
             "reconstruction": (_magnitude(columns["reconstruction"][chosen]) * scale + offset).astype(np.float32),
@@ -207,27 +207,27 @@ class SaveReconstructions:
                 nib.save(image, temporary)
 
 
-def _attempted(parts: Mapping[str, Sequence[Write]], what: str) -> dict[str, Exception]:
-    """Write everything; returns the parts that failed, each with its first error: one must not stop the others."""
+def _write_all(parts: Mapping[str, Sequence[Write]], what: str) -> dict[str, Exception]:
+    """Write everything; return the parts that failed, each with its first error. A failure does not stop the others."""
     failed: dict[str, Exception] = {}
     for name, writes in parts.items():
         for write in writes:
             try:
                 write()
-            except Exception as error:  # whatever is wrong with it
+            except Exception as error:  # of any kind
                 logger.error("%s %s: %s", what, name, error)
                 failed.setdefault(name, error)
     return failed
 
 
 def _views(header: SliceHeader) -> int:
-    """Views of a sinogram with any measured ray; 0 for k-space."""
+    """Number of views with any measured ray; 0 for k-space."""
     return int(header.mask.reshape(len(header.mask), -1).any(1).sum()) if header.modality == "CT" else 0
 
 
 def _by_volume(columns: Columns) -> dict[str, Rows]:
     """Name of each volume -> its rows, in the order of the slice numbers."""
-    subjects, volumes = ([one.decode() for one in columns[name]] for name in ("subject", "volume"))
+    subjects, volumes = ([key.decode() for key in columns[name]] for name in ("subject", "volume"))
     names = np.array(volumes if all(volumes) else volume_names(subjects, columns["slice"].tolist()))
     chosen = {str(name): np.flatnonzero(names == name) for name in sorted(set(names))}
     return {name: rows[np.argsort(columns["slice"][rows], kind="stable")] for name, rows in chosen.items()}
@@ -252,11 +252,11 @@ def read_columns(path: str | Path, rows: Rows) -> Columns:
 
 def by_id(columns: Columns) -> dict[str, Rows]:
     """Name of each image -> its row."""
-    return {one.decode(): np.array([row]) for row, one in enumerate(columns["id"])}
+    return {key.decode(): np.array([row]) for row, key in enumerate(columns["id"])}
 
 
 def recorded_planes(columns: Columns, rows: Rows) -> list[Geometry]:
-    """Planes as the slice file states them, NaN where unknown; the shortest decimal numbers that mean the stored ones."""
+    """Planes as stored in the slice file, NaN where unknown; numbers are the shortest decimals that give the stored ones."""
 
     def number(name: str, row: int) -> Any:  # noqa: ANN401 - one number or a tuple of them
         values = tuple(float(str(value)) for value in np.ravel(columns[name][row]))

@@ -27,11 +27,11 @@ class Volume:
     """One volume as it is written.
 
     Attributes:
-        name: of its files.
+        name: first part of its file names.
         subject: salted hash of the subject.
         images: `reconstruction` and `spread`, each (slices, H, W), in raw units.
         indices: number of each slice in the volume, in the order of the images.
-        geometries: plane of each slice: what was recorded for all of them, or `Geometry.nominal` for all of them.
+        geometries: plane of each slice: recorded for all slices, or `Geometry.nominal` for all slices.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Volume:
 
     @property
     def nominal(self) -> bool:
-        """Whether the orientation is an assumption."""
+        """Whether the orientation is assumed."""
         return any(plane.assumed for plane in self.geometries)
 
     def grid(self) -> Grid:
@@ -61,9 +61,9 @@ class Volume:
 
 
 def volume_names(subjects: list[str], slices: list[int]) -> list[str]:
-    """Name the volume of each slice: its subject, and a number from the second volume of a subject on.
+    """Name the volume of each slice: its subject, with a number from the second volume of a subject on.
 
-    Another volume of a subject begins where an index comes again.
+    A new volume of a subject begins where an index repeats.
 
     >>> volume_names(["a", "a", "b", "a", "a"], [3, 4, 3, 3, 4])
     ['a', 'a', 'b', 'a_2', 'a_2']
@@ -80,7 +80,7 @@ def volume_names(subjects: list[str], slices: list[int]) -> list[str]:
 
 
 def check_flag(flag: float) -> float:
-    """Return the fraction of the range above which a half-width is wide; raises ValueError when it is not positive."""
+    """Return the fraction of the range above which a half-width is wide; raises ValueError if it is not positive."""
     if not 0 < float(flag) < float("inf"):
         raise ValueError(f"flag is a fraction of the image's range, a positive number, got {flag}")
     return float(flag)
@@ -89,8 +89,8 @@ def check_flag(flag: float) -> float:
 def flagged(columns: Columns, parts: Mapping[str, npt.NDArray[np.int64]], flag: float) -> Columns:
     """Find the pixels whose half-width is above `flag` times the range of their volume, and log how many there are.
 
-    The range is that of the shown values (magnitudes of MR), largest less smallest, in raw units and over all slices of the
-    volume; of photographs over the image.
+    The range is the largest minus the smallest displayed value (magnitudes for MR), in raw units, over all slices of the
+    volume; for photographs over the image.
 
     Args:
         columns: with `halfwidth` (N, 1, H, W) and `reconstruction` (N, C, H, W) in stored units, `scale` (N, 2), `slice` (N,).
@@ -112,7 +112,7 @@ def flagged(columns: Columns, parts: Mapping[str, npt.NDArray[np.int64]], flag: 
 
 
 def interval_volume(columns: Columns, rows: npt.NDArray[np.int64], scale: npt.NDArray[np.float64]) -> dict[str, Floats]:
-    """Images (slices, H, W) of a volume: half-width in raw units, and 1 where it is wide; nothing where there are none."""
+    """Images (slices, H, W) of a volume: half-width in raw units, and 1 where it is wide; empty without half-widths."""
     if "halfwidth" not in columns:
         return {}
     halfwidth = columns["halfwidth"][rows][:, 0] * scale

@@ -1,4 +1,4 @@
-"""DICOM files by their content, and the elements of their headers.
+"""Recognise DICOM files by their content, and read the elements of their headers.
 
 Start reading at `files.py`.
 """

@@ -1,4 +1,4 @@
-"""Elements of a DICOM header; an invalid one counts as absent, and its text is never shown."""
+"""Read elements of a DICOM header; an invalid element counts as absent, and its text is never shown."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pydicom.tag import Tag
 
 Vector = tuple[float, ...]
 
-tag_of = lru_cache(Tag)  # the look-up of an element by its tag is fast, by its keyword it is not
+tag_of = lru_cache(Tag)  # looking up an element by tag is fast, by keyword it is slow
 
 
 @contextmanager
 def quiet_pydicom() -> Iterator[None]:
-    """Ignore invalid values in elements that are not asked for, and keep the content of a file out of warnings and logs."""
+    """Ignore invalid values in elements that are not needed, and keep the content of a file out of warnings and logs."""
     settings, log = config.settings, logging.getLogger("pydicom")
     mode, disabled = settings.reading_validation_mode, log.disabled
     with warnings.catch_warnings():
@@ -37,7 +37,7 @@ def raw(data: Dataset, key: str) -> Any:  # noqa: ANN401
     tag = tag_of(key)
     try:
         return data[tag].value if tag in data else None
-    except Exception:  # pydicom raises whatever the broken bytes lead to
+    except Exception:  # broken bytes can raise any exception in pydicom
         return None
 
 
@@ -48,14 +48,14 @@ def text(data: Dataset, key: str) -> str:
 
 
 def values(data: Dataset, key: str) -> list[str]:
-    """The texts of an element of several values, in capitals."""
+    """The texts of a multi-valued element, in upper case."""
     value = raw(data, key)
     several = [] if value is None else [value] if isinstance(value, str) else list(value)
     return [str(one).strip().upper() for one in several]
 
 
 def numbers(data: Dataset, key: str, n: int) -> Vector:
-    """The n finite numbers of an element, or () when it is absent or holds something else."""
+    """The n finite numbers of an element, or () if it is absent or holds something else."""
     value = raw(data, key)
     try:
         several = [float(value)] if isinstance(value, (int, float, str)) else [float(one) for one in value or ()]
@@ -68,14 +68,14 @@ def number(data: Dataset, key: str) -> float:
     """A number, NaN where the element is absent.
 
     Raises:
-        ValueError: it is there and no number.
+        ValueError: it is present but not a number.
     """
     tag = tag_of(key)
     if text(data, key) == "" and not (tag in data and data.get_item(tag).value):
         return math.nan
     for value in numbers(data, key, 1):
         return value
-    raise ValueError(f"{key} is no number")
+    raise ValueError(f"{key} is not a number")
 
 
 def whole(data: Dataset, key: str, default: int = 0) -> int:

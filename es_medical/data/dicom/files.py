@@ -1,4 +1,4 @@
-"""Which files are DICOM, by their content, and what kind of object their headers state."""
+"""Recognise DICOM files by their content, and the kind of object by their headers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Content = Literal["dicom", "bare", "archive", "other"]
 PREAMBLE = 128  # bytes before the letters DICM
 PACKED = (b"PK\x03\x04", b"\x1f\x8b", b"7z\xbc\xaf", b"Rar!", b"BZh")
 BARE = {b"\x08\x00", b"\x02\x00", b"\x00\x08", b"\x00\x02"}  # groups 0008 and 0002, little and big endian
-SCOUTS = frozenset({"LOCALIZER", "SCOUT", "TOPOGRAM"})  # in ImageType, of an image that plans a CT scan
+SCOUTS = frozenset({"LOCALIZER", "SCOUT", "TOPOGRAM"})  # values of ImageType in scout images, which plan a CT scan
 
 
 def content_of(path: Path) -> Content:
-    """What a file is by its first bytes: DICOM, a DICOM data set without preamble, a packed archive, or something else.
+    """Kind of a file from its first bytes: DICOM, a DICOM data set without preamble, a packed archive, or something else.
 
     Raises:
         OSError: the file cannot be read.
@@ -43,15 +43,15 @@ def _is_element(head: bytes, size: int) -> bool:
 
 
 def sop_class(data: Dataset) -> str:
-    """UID of the kind of object, of the data set or else of the file meta information; "" where neither says it."""
+    """SOP class UID from the data set, else from the file meta information; "" if neither has it."""
     return text(data, "SOPClassUID") or text(data.file_meta, "MediaStorageSOPClassUID")
 
 
 def is_directory(data: Dataset) -> bool:
-    """Whether it is a DICOMDIR, no image."""
+    """Whether it is a DICOMDIR rather than an image."""
     return sop_class(data) == MediaStorageDirectoryStorage
 
 
 def is_scout(data: Dataset) -> bool:
-    """Whether it is an image that plans a CT scan, no slice of it."""
+    """Whether it is a scout image, which plans a CT scan, rather than a slice."""
     return not SCOUTS.isdisjoint(values(data, "ImageType"))

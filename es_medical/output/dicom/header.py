@@ -1,4 +1,4 @@
-"""Headers of derived MR and CT slices: patient, study, frame of reference and scan, of a source slice or of a pseudonym."""
+"""Make headers of derived MR and CT slices: patient, study, frame of reference and scan, from a source or a pseudonym."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ STUDY = (
     "StudyInstanceUID", "StudyDate", "StudyTime", "ReferringPhysicianName", "StudyID", "AccessionNumber",
     "StudyDescription", "IssuerOfAccessionNumberSequence", "ProcedureCodeSequence",
 )
-# frame of reference, and what places the body
+# frame of reference, and position of the body
 PLACE = (
     "FrameOfReferenceUID", "PositionReferenceIndicator", "PatientPosition", "BodyPartExamined", "Laterality",
     "ImageLaterality",
@@ -49,8 +49,8 @@ MR_SCAN = (
     "EchoTrainLength", "InversionTime", "MagneticFieldStrength", "ImagingFrequency", "ImagedNucleus", "FlipAngle",
     "NumberOfAverages", "EchoNumbers", "ProtocolName", "ContrastBolusAgent", "SliceThickness",
 )
-# CT image module: what decides the Hounsfield units, not what made the pixels of the source (kernel, dose, beam geometry);
-# lossy compression too: where the sinogram was simulated from these pixels, its loss is ours
+# CT image module: what determines the Hounsfield units, not how the source's pixels were made (kernel, dose, beam geometry);
+# also lossy compression: a sinogram simulated from these pixels, and so the reconstruction, inherits its loss
 CT_SCAN = (
     "ScanOptions", "KVP", "FilterType", "DataCollectionDiameter", "GantryDetectorTilt", "TableHeight", "ProtocolName",
     "ContrastBolusAgent", "ContrastBolusRoute", "SliceThickness", "LossyImageCompression", "LossyImageCompressionRatio",
@@ -74,17 +74,17 @@ UNPAIRED = frozenset({
     "TLSPINE", "TONGUE", "TRACHEA", "TSPINE", "URETHRA", "UTERUS", "VAGINA", "VULVA", "WHOLEBODY",
 })
 # fmt: on
-# scan options that ask for a trigger time
+# scan options that require a trigger time
 GATING = frozenset({"CG", "PPG"})
 
 
 def study_header(subject: str, study_uid: str, kind: ImageKind) -> Dataset:
-    """Header of a subject known by a pseudonym alone, in a frame of reference of its own.
+    """Header for a subject known only by a pseudonym, with a new frame of reference.
 
     Args:
         subject: salted hash.
-        study_uid: of the study that all series of the subject share.
-        kind: of the series.
+        study_uid: UID of the study that all series of the subject share.
+        kind: image class of the series.
     """
     header = _empty(kind)
     header.PatientID, header.PatientName = subject[:64], f"{subject[:62]}^"
@@ -95,9 +95,9 @@ def study_header(subject: str, study_uid: str, kind: ImageKind) -> Dataset:
 
 
 def source_header(source: Dataset, kind: ImageKind) -> Dataset:
-    """Header with what the tables above list of a source slice, and nothing else of it: no private element, no staff.
+    """Header with the elements of a source slice that the tables above list, and no others: no private elements, no staff.
 
-    Its text is UTF-8, whatever the source's is: highdicom refuses some character sets that scanners write.
+    Its text is always UTF-8: highdicom does not accept some character sets that scanners write.
     """
     header = _empty(kind)
     for name in ("SpecificCharacterSet", *PATIENT, *STUDY, *PLACE, *kind.scan):
@@ -117,7 +117,7 @@ def source_header(source: Dataset, kind: ImageKind) -> Dataset:
 
 
 def _empty(kind: ImageKind) -> Dataset:
-    """What type 1 and 2 ask for, where nothing is known."""
+    """Header with all elements of types 1 and 2, as if nothing were known."""
     header = Dataset()
     for name in kind.type_2:
         setattr(header, name, None if dictionary_VR(name) in ("DS", "IS") else "")
@@ -127,21 +127,21 @@ def _empty(kind: ImageKind) -> Dataset:
 
 
 def _element(source: Dataset, name: str) -> DataElement | None:
-    """A copy of an element that has a valid value, decimal strings cut to 16 characters; None otherwise."""
+    """A copy of an element with a valid value, decimal strings shortened to 16 characters; else None."""
     element = source.get_item(name) and copy.deepcopy(source[name])
     if element is None or element.value is None or element.value == "":
         return None
     values = element.value if element.VM > 1 else [element.value]
-    if element.VR == "CS" and not all(CODE.fullmatch(one) for one in values):
+    if element.VR == "CS" and not all(CODE.fullmatch(value) for value in values):
         logger.warning("source DICOM: %s %s is no valid code string and is left out", name, element.value)
         return None
     if element.VR not in ("DS", "IS"):
         return element
-    if any(isinstance(one, str | ISfloat) for one in values):  # what pydicom could not read as a number of its kind
+    if any(isinstance(value, str | ISfloat) for value in values):  # pydicom could not read it as a number of this VR
         logger.warning("source DICOM: %s %s is no valid number and is left out", name, element.value)
         return None
-    if element.VR == "DS" and any(len(str(one)) > DS_LENGTH for one in values):
-        return DataElement(element.tag, "DS", [decimal_string(one) for one in values])
+    if element.VR == "DS" and any(len(str(value)) > DS_LENGTH for value in values):
+        return DataElement(element.tag, "DS", [decimal_string(value) for value in values])
     return element
 
 
@@ -150,19 +150,19 @@ class ImageKind:
     """One classic image class (PS3.3 A.3 for CT, A.4 for MR).
 
     Attributes:
-        modality: of the slice file and of the series.
-        sop_class: of the derived images and of the source's.
+        modality: modality of the slice file and of the series.
+        sop_class: SOP class of the derived images and of the source.
         image_type: third value of ImageType.
         values: what the pixels are, in words.
         measured: what they were reconstructed from, in words.
         rescale_type: unit of rescaled values.
-        unit: the same, as its name among pydicom's UCUM codes.
-        scaling: from all pixels of a series to their storage.
-        scan: attributes of a source slice that say how it was scanned and that a derived slice keeps.
-        type_2: attributes that are present, empty where unknown.
-        complete: sets the attributes that depend on conditions, in the header of a derived slice, given its source.
-        type_1: attributes that hold a value, and the one where nothing is known.
-        scouts: whether a series may hold images that only plan the scan, which are left out.
+        unit: the same unit, as its name among pydicom's UCUM codes.
+        scaling: chooses the storage from all pixels of a series.
+        scan: attributes on the acquisition that a derived slice copies from its source slice.
+        type_2: attributes that are present, empty if unknown.
+        complete: sets the conditional attributes in the header of a derived slice, given its source.
+        type_1: attributes that must have a value -> the value if nothing is known.
+        scouts: whether a series may contain scout images, which are left out.
     """
 
     modality: str
@@ -189,7 +189,7 @@ def _echoes(header: Dataset, source: Dataset) -> None:
 
 
 def _contrast(header: Dataset, source: Dataset) -> None:
-    """The agent is type 2 of the Contrast/Bolus module (PS3.3 C.7.6.4), required where the source has any part of it."""
+    """Type 2 of the Contrast/Bolus module (PS3.3 C.7.6.4): the agent, required if the source has any part of the module."""
     if any(name.startswith("ContrastBolus") for name in source.dir()) and "ContrastBolusAgent" not in header:
         header.ContrastBolusAgent = ""
 
@@ -229,7 +229,7 @@ CT = ImageKind(
 
 
 def image_kind(modality: str) -> ImageKind:
-    """The kind of a slice file's modality.
+    """The image class for the modality of a slice file.
 
     Raises:
         ValueError: neither MR nor CT.

@@ -1,4 +1,4 @@
-"""Magnitudes and Hounsfield units as the 16-bit integers of classic DICOM: value = stored * slope + intercept."""
+"""Store magnitudes and Hounsfield units as 16-bit integers of classic DICOM: value = stored * slope + intercept."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Window(NamedTuple):
 
 
 class Scaling(NamedTuple):
-    """One slope and intercept for a whole series, as text for its files, and windows on its values.
+    """One rescale slope and intercept for a whole series, as text for its files, and display windows.
 
     Attributes:
         slope: RescaleSlope.
         intercept: RescaleIntercept.
-        windows: the first one is what a viewer starts with.
+        windows: display windows; a viewer starts with the first one.
         signed: whether stored integers have a sign.
     """
 
@@ -52,9 +52,9 @@ HU_WINDOWS = (Window("0", "2000", "WHOLE RANGE"), Window("-600", "1500", "LUNG")
 
 
 def decimal_string(value: float) -> str:
-    """The number with as many digits as 16 characters hold.
+    """The number with as many digits as fit into 16 characters.
 
-    `pydicom.valuerep.format_number_as_ds` writes a digit less for magnitudes from 1e-9 to 1e-5, which slopes of MR have.
+    `pydicom.valuerep.format_number_as_ds` writes one digit less for magnitudes from 1e-9 to 1e-5, as of rescale slopes of MR.
 
     >>> decimal_string(-1 / 3), decimal_string(1.2345678901234e-10), decimal_string(2.0)
     ('-0.3333333333333', '1.2345678901E-10', '2')
@@ -67,7 +67,7 @@ def decimal_string(value: float) -> str:
 
 
 def magnitude_scaling(values: npt.NDArray[np.floating]) -> Scaling:
-    """The slope that spreads a series over 16 bits, and a window from its 1st to its 99th percentile.
+    """Slope that spreads the values of a series over 16 bits, and a window from the 1st to the 99th percentile.
 
     Args:
         values: all pixels of the series, finite.
@@ -81,9 +81,9 @@ def magnitude_scaling(values: npt.NDArray[np.floating]) -> Scaling:
 
 
 def hounsfield_scaling(values: npt.NDArray[np.floating]) -> Scaling:
-    """Whole Hounsfield units as scanners store them: slope 1, or the smallest power of two that fits 16 bits with a sign.
+    """Integer Hounsfield units as scanners store them: slope 1, or the smallest power of two that fits signed 16 bits.
 
-    The windows are the whole range -1000..1000 HU, lung (-1350..150) and soft tissue (-160..240), whatever the values.
+    The windows are always the whole range (-1000..1000 HU), lung (-1350..150) and soft tissue (-160..240).
 
     Args:
         values: all pixels of the series, finite.
@@ -94,7 +94,7 @@ def hounsfield_scaling(values: npt.NDArray[np.floating]) -> Scaling:
 
 
 def to_stored(values: npt.NDArray[np.floating], used: Scaling) -> npt.NDArray[np.uint16] | npt.NDArray[np.int16]:
-    """Integers whose rescaled values differ from `values` by half a slope at most, with slope and intercept as written."""
+    """Integers whose rescaled values differ from `values` by at most half a slope, with slope and intercept as written."""
     stored = np.rint((values.astype(np.float64) - float(used.intercept)) / float(used.slope))
     lowest, highest = used.stored_range
     if stored.min() < lowest or stored.max() > highest:

@@ -1,4 +1,4 @@
-"""Derived MR and CT series: one classic Image Storage data set for each slice (PS3.3 A.4, A.3)."""
+"""Make derived MR and CT series: one classic Image Storage data set per slice (PS3.3 A.4, A.3)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Derivation:
         method: name of the reconstruction method.
         acceleration: nominal acceleration factor; NaN where unknown.
         views: measured views of a sinogram, stated in place of the acceleration; 0 for k-space.
-        kind: of the series.
+        kind: image class of the series.
     """
 
     method: str = "network"
@@ -46,7 +46,7 @@ class Derivation:
         """Short text for the list of series."""
         factor = "" if np.isnan(self.acceleration) else f" x{self.acceleration:.3g}"
         sampling = f" {self.views} views" if self.views else factor
-        return f"es_medical {self.method}{sampling}".replace("\\", "/")[:48]  # a backslash would part two values
+        return f"es_medical {self.method}{sampling}".replace("\\", "/")[:48]  # a backslash would separate two values
 
     @property
     def description(self) -> str:
@@ -66,12 +66,12 @@ def derived_series(
     sources: Sequence[Dataset] | None,
     derivation: Derivation,
 ) -> list[Dataset]:
-    """The data sets of a new derived series, numbered in the order given.
+    """The data sets of a new derived series, numbered in the given order.
 
     Args:
-        values: in raw units (slices, H, W), finite.
+        values: (slices, H, W) in raw units, finite.
         planes: plane of each slice, ascending along the normal.
-        headers: of each slice, from `dicom_header`.
+        headers: header of each slice, from `source_header` or `study_header`.
         sources: the source slice of each, or None.
         derivation: how the images were made.
     """
@@ -118,7 +118,7 @@ def _pixels(image: Dataset, values: Floats, used: Scaling, rescale_type: str) ->
     image.WindowCenter, image.WindowWidth = list(centers), list(widths)
     if any(names):
         image.WindowCenterWidthExplanation = list(names)
-    image.VOILUTFunction = "LINEAR_EXACT"  # the plain LINEAR wants a width of 1 or more, whatever the units
+    image.VOILUTFunction = "LINEAR_EXACT"  # LINEAR requires a width of at least 1, in any unit
 
 
 def _reference(source: Dataset) -> Dataset:

@@ -1,4 +1,4 @@
-"""The DICOM series that a reconstruction belongs to: found by content, checked, sorted, matched with our pixel grid."""
+"""Read the DICOM series that a reconstruction belongs to: find, check and sort its files, and match them with a volume."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ class SourceSeries:
     ) -> tuple[tuple[Dataset, ...], tuple[Geometry, ...]]:
         """The source slice and the plane of each slice of a volume.
 
-        The volume's pixels are the source's after a crop or padding about index n//2 (equal pixel spacing), after a
-        change of the grid over the same field of view, or after padding to a square field of view and such a change.
-        Slices are matched by position where the volume's positions are known, so that it may hold some of the source's
-        slices, and in order along the normal otherwise (slice 0 is the first).
+        The volume's pixel grid is that of the source after a crop or padding about index n//2 (equal pixel spacing), after
+        resampling over the same field of view, or after padding to a square field of view and resampling. Slices are matched
+        by position if the volume's positions are known (it may then hold only some of the source's slices), else in order
+        along the normal (slice 0 is the first).
 
         Args:
             wanted: the volume's own planes, in the order of its slices' numbers; NaN where unknown.
             size: the volume's rows and columns.
-            numbers: number of each slice in the volume, ascending, with gaps where blank ones were left out; None for no gaps.
+            numbers: number of each slice in the volume, ascending, with gaps where blank slices were left out; None: no gaps.
 
         Raises:
             ValueError: another number of slices, another field of view, or positions that disagree.
         """
         known, n = all(plane.known for plane in wanted), len(self.slices)
         rows = list(range(len(wanted))) if numbers is None else [int(number) for number in numbers]
-        first = 0 if rows[-1] + 1 == n else rows[0]  # of some slices of a scan, the source may hold no others
+        first = 0 if rows[-1] + 1 == n else rows[0]  # the source may hold only these slices of a scan
         span = rows[-1] - first + 1
         if (known and len(wanted) > n) or (not known and span != n):
             raise ValueError(
@@ -63,7 +63,7 @@ class SourceSeries:
                 + ("" if known else " where the positions of the volume's slices are unknown")
             )
         planes = tuple(self._on_grid(plane, wanted[0].spacing, size) for plane in self.planes)
-        if n == 1 and np.isnan(planes[0].slice_spacing):  # the source need not state it for one slice
+        if n == 1 and np.isnan(planes[0].slice_spacing):  # a source of one slice may not state it
             planes = (replace(planes[0], slice_spacing=wanted[0].slice_spacing),)
         order = [_nearest(plane, planes, size) for plane in wanted] if known else [row - first for row in rows]
         if known and len(wanted) < n:
@@ -93,22 +93,22 @@ class SourceSeries:
 
 
 def _check_heights(wanted: Sequence[Geometry], found: Sequence[Geometry]) -> None:
-    """Check that each slice is clearly nearer to its own source slice than to a neighbour: a part of a stack fits anywhere."""
+    """Check that each slice is clearly nearest to its own source slice; otherwise part of a stack could match anywhere."""
     for plane, other in zip(wanted, found, strict=True):
         off = abs(float(other.normal @ np.subtract(plane.position, other.position)))
         if off > other.slice_spacing / 4:
             raise ValueError(
-                f"a slice at {plane.position} mm lies {off:.3g} mm beside the nearest slice of the source DICOM series, "
+                f"a slice at {plane.position} mm lies {off:.3g} mm from the nearest slice of the source DICOM series, "
                 f"whose slices are {other.slice_spacing:.3g} mm apart: expected {other.slice_spacing / 4:.3g} mm at most"
             )
 
 
 def _nearest(plane: Geometry, planes: Sequence[Geometry], size: Size) -> int:
-    """Index of the source plane of a slice; its corners must be within a pixel, so that flips are found as well."""
+    """Index of the source plane of a slice; its corners must agree within a pixel, so that flips are detected."""
     corners = [(0, 0), (0, size[1] - 1), (size[0] - 1, 0)]
 
     def distance(other: Geometry) -> float:
-        return max(float(np.linalg.norm(plane.world(*one) - other.world(*one))) for one in corners)
+        return max(float(np.linalg.norm(plane.world(*corner) - other.world(*corner))) for corner in corners)
 
     distances = [distance(other) for other in planes]
     best = int(np.argmin(distances))
@@ -121,22 +121,22 @@ def _nearest(plane: Geometry, planes: Sequence[Geometry], size: Size) -> int:
 
 
 def read_source(path: str | Path, kind: ImageKind = MR) -> SourceSeries:
-    """Reads one classic series without its pixels.
+    """Read one classic series without its pixels.
 
     Args:
         path: one DICOM file (a series of one slice), or a folder whose DICOM files are found by their content.
-        kind: MR or CT. Images that plan a CT scan are left out, which is logged.
+        kind: MR or CT. Scout images of a CT scan are left out, with a warning in the log.
 
     Raises:
         FileNotFoundError: there is no such file or folder.
-        ValueError: no DICOM, not of this kind, several series, or slices that lack what the geometry needs.
+        ValueError: no DICOM, another kind, several series, or slices without the elements that the geometry needs.
     """
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"no source DICOM at {path}: give a file or a folder")
-    files = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
+    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
     root = path if path.is_dir() else path.parent
-    found = {name: data for one in files if (data := _read(one, name := str(one.relative_to(root)))) is not None}
+    found = {name: data for file in files if (data := _read(file, name := str(file.relative_to(root)))) is not None}
     if not found:
         raise ValueError(f"no DICOM file at {path}")
     found = _without_scouts(found, kind)
@@ -154,7 +154,7 @@ def _read(path: Path, name: str) -> Dataset | None:
         return None
     try:
         data = dcmread(path, stop_before_pixels=True, force=content == "bare")
-    except Exception as error:  # pydicom raises whatever the broken bytes lead to
+    except Exception as error:  # broken bytes can raise any exception in pydicom
         raise ValueError(f"source DICOM {name} cannot be read ({type(error).__name__}: {error})") from error
     return None if is_directory(data) or (content == "bare" and not sop_class(data)) else data
 

@@ -1,4 +1,4 @@
-"""The map of the spread as a DICOM Parametric Map: float pixels, frames that refer to the derived series."""
+"""Write the spread as a DICOM Parametric Map: float pixels, and frames that refer to the derived series."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TINY = float(np.finfo(np.float32).tiny)
 
 
 def highdicom() -> Any:  # noqa: ANN401 - a module
-    """The optional library that writes parametric maps.
+    """Import the optional library that writes parametric maps.
 
     Raises:
         ImportError: it is not installed.
@@ -37,7 +37,7 @@ def spread_map(values: npt.NDArray[np.float32], images: Sequence[Dataset], deriv
     """A parametric map of the standard deviation of the reconstruction at each pixel.
 
     Args:
-        values: in raw units (slices, H, W), finite.
+        values: (slices, H, W) in raw units, finite.
         images: the data sets of the derived series, in the same order: patient, study and geometry are theirs.
         derivation: how the images were made.
 
@@ -48,7 +48,7 @@ def spread_map(values: npt.NDArray[np.float32], images: Sequence[Dataset], deriv
     values = np.ascontiguousarray(values, np.float32)
     low, high = float(values.min()), float(values.max())
     window = library.VOILUTTransformation(
-        *(float(decimal_string(one)) for one in ((low + high) / 2, max(high - low, TINY))),
+        *(float(decimal_string(value)) for value in ((low + high) / 2, max(high - low, TINY))),
         voi_lut_function="LINEAR_EXACT",
     )
     with warnings.catch_warnings():
@@ -64,7 +64,7 @@ def spread_map(values: npt.NDArray[np.float32], images: Sequence[Dataset], deriv
             manufacturer_model_name=MODEL,
             software_versions=__version__,
             device_serial_number="0",  # type 1; software has none
-            contains_recognizable_visual_features=True,  # type 1; the careful answer
+            contains_recognizable_visual_features=True,  # type 1; the cautious answer
             real_world_value_mappings=[_mapping(library, low, high, derivation.kind)],
             voi_lut_transformations=[window],
             content_label="SPREAD",
@@ -93,7 +93,7 @@ def _mapping(library: Any, low: float, high: float, kind: ImageKind) -> Any:  # 
 
 
 def _measures(library: Any, image: Dataset) -> Any:  # noqa: ANN401
-    """Highdicom copies those of the images, where the thickness may be empty (unknown), which type 1C doesn't allow."""
+    """Pixel measures with a slice thickness: highdicom copies that of the images, which may be empty, but it is type 1C."""
     between = image.get("SpacingBetweenSlices")
     thickness = image.get("SliceThickness") or between or 1.0
     return library.PixelMeasuresSequence(image.PixelSpacing, thickness, between)

@@ -1,4 +1,4 @@
-"""A volume on the disk as DICOM: a folder with a derived MR or CT series, and one with the parametric map of its spread."""
+"""Write a volume as DICOM: a folder with a derived MR or CT series, and one with the parametric map of its spread."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from es_medical.output.volume import Volume
 
 
 class DicomWriter:
-    """Writes volumes below a folder: `<volume>/reconstruction/0001.dcm`, ... and `<volume>/spread/0001.dcm`.
+    """Write volumes below a folder: `<volume>/reconstruction/0001.dcm`, ... and `<volume>/spread/0001.dcm`.
 
     Without a source, all volumes of a subject that one writer writes share a study.
 
     Args:
-        folder: for the volumes.
+        folder: folder of the volumes.
         derivation: how the images were made.
-        source: the series that the (one) volume was measured for.
+        source: the series that the (single) volume belongs to.
     """
 
     def __init__(self, folder: str | Path, derivation: Derivation, source: SourceSeries | None = None) -> None:
@@ -45,13 +45,13 @@ class DicomWriter:
         return replace(volume, geometries=self.source.matched(volume.geometries, volume.size, volume.indices.tolist())[1])
 
     def write(self, volume: Volume) -> None:
-        """Writes both series, each folder whole or not at all; slices that hold NaN everywhere are left out.
+        """Write both series, each folder atomically; slices that are NaN everywhere are left out.
 
         Args:
-            volume: as it was before `placed`.
+            volume: the volume before `placed`.
 
         Raises:
-            ValueError: the volume does not fit the source, no slice holds numbers, or some pixels of a slice don't.
+            ValueError: the volume does not fit the source, no slice holds numbers, or some pixels of a slice are not finite.
         """
         sources, planes = None, volume.geometries
         if self.source is not None:
@@ -65,8 +65,8 @@ class DicomWriter:
         self.folder.joinpath(volume.name).mkdir(parents=True, exist_ok=True)
         for name, series in (("reconstruction", images), ("spread", [spread])):
             with whole_folder_or_not(self.folder / volume.name / name) as temporary:
-                for number, one in enumerate(series, start=1):
-                    dcmwrite(temporary / f"{number:04d}.dcm", one, enforce_file_format=True)
+                for number, data in enumerate(series, start=1):
+                    dcmwrite(temporary / f"{number:04d}.dcm", data, enforce_file_format=True)
 
     def _headers(self, volume: Volume, sources: Sequence[Dataset] | None, n: int) -> list[Dataset]:
         if sources is not None:
@@ -80,14 +80,14 @@ class DicomWriter:
 
 
 def _present(volume: Volume) -> list[int]:
-    """Rows that hold numbers."""
+    """Indices of the slices that hold numbers; raises ValueError for slices that are only partly finite."""
     rows = []
     for i, index in enumerate(volume.indices):
         finite = [np.isfinite(image[i]) for image in volume.images.values()]
-        if all(one.all() for one in finite):
+        if all(valid.all() for valid in finite):
             rows.append(i)
-        elif any(one.any() for one in finite):
-            raise ValueError(f"slice {index} of the volume holds values that are no numbers: DICOM cannot store them")
+        elif any(valid.any() for valid in finite):
+            raise ValueError(f"slice {index} of the volume holds NaN or infinite values: DICOM cannot store them")
     if not rows:
         raise ValueError("no slice of the volume holds numbers: no DICOM series is written")
     return rows

@@ -139,7 +139,7 @@ def test_some_slices_at_known_positions_find_their_own(source, indices, size):
 def test_some_slices_between_those_of_the_source_are_refused(tmp_path):
     series = read_source(write_source(tmp_path / "source", spacing=(9.0, 9.0), kind=CT), CT)  # a pixel spans two slices
     assert len(series.matched([source_plane(1.2, spacing=(9.0, 9.0))], (12, 10))[0]) == 1
-    with pytest.raises(ValueError, match="lies 1.6 mm beside the nearest slice .* 4 mm apart: expected 1 mm at most"):
+    with pytest.raises(ValueError, match="lies 1.6 mm from the nearest slice .* 4 mm apart: expected 1 mm at most"):
         series.matched([source_plane(1.4, spacing=(9.0, 9.0))], (12, 10))
 
 
