@@ -229,10 +229,10 @@ def test_a_slice_without_numbers_is_left_out(making, tmp_path):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_slice_with_some_pixels_that_are_no_numbers_is_refused(making, tmp_path, value):
+def test_a_slice_with_some_nan_or_infinite_pixels_is_refused(making, tmp_path, value):
     volume = random_volume()
     volume.images["reconstruction"][1, 2, 2] = value
-    with pytest.raises(ValueError, match="slice 1 .*no numbers"):
+    with pytest.raises(ValueError, match="slice 1 .*NaN or infinite"):
         DicomWriter(tmp_path, making).write(volume)
     assert names(tmp_path) == set()
 
