@@ -1,4 +1,4 @@
-"""The sets of transformations that a user can choose from, as the operators A T_g that they make of A."""
+"""The sets of transformations that a user can choose from, and the operators A T_g that they give."""
 
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ class Action(NamedTuple):
         label: its name in a sentence.
         short: its name in tables and legends.
         colour: of its curve in figures.
-        elements: of `es_medical.groups.D4` (t + 2a + 4b: transpose, flip rows, flip columns); none where it is no part of D4.
+        elements: of `es_medical.groups.D4` (t + 2a + 4b: transpose, flip rows, flip columns); empty for a set outside D4.
     """
 
     label: str
@@ -43,30 +43,30 @@ ACTIONS = tuple(SETS)
 """Names of the sets of transformations."""
 
 DIHEDRAL = tuple(name for name, action in SETS.items() if action.elements)
-"""Names of those that are a part of D4."""
+"""Names of the sets that are subsets of D4."""
 
 MOVES = (*DIHEDRAL, "shifts")
-"""Names of those that move each value of an image to one place, without interpolation."""
+"""Names of the sets that move each value of an image to one place, without interpolation."""
 
 N_TURNS = 4
-"""Turns of a scanner within its view spacing, where it was not made with others."""
+"""Turns of a scanner within its view spacing, unless it was made with others."""
 
 N_ANGLES = 8
-"""Angles, the first one 0, that stand for the 360 of `FineRotations`: a seeded sample, so the rank is at most too small."""
+"""Angles, the first one 0, that represent the 360 of `FineRotations`: a seeded sample, so the rank can only be too small."""
 
 STREAM = "diagnostics"
 """Random numbers here are independent of those that masks and matrices were drawn from, whatever their seed."""
 
 SAME = 3e-3
-"""Relative difference, on a random image, up to which two Gram matrices count as one. Views that mirror each other differ by
-8e-4 at 256 x 256 (astra's single precision); one sample of 10^5 that is measured by one operator alone makes 4e-3."""
+"""Relative difference, on a random image, up to which two Gram matrices count as equal. Views that mirror each other differ by
+8e-4 at 256 x 256 (astra's single precision); one sample of 10^5 that only one of two operators measures makes 4e-3."""
 
 
 class Permutation:
     """One permutation of the pixels, the same for every channel.
 
     Args:
-        order: where each pixel's value comes from, (H W,).
+        order: index of the pixel from which each pixel takes its value, (H W,).
     """
 
     def __init__(self, order: Tensor) -> None:
@@ -101,7 +101,7 @@ class Term(NamedTuple):
 
 
 def check_action(physics: Operator, action: str) -> None:
-    """Raise ValueError for an unknown action, one that does not act on the images of A, or an operator for each item."""
+    """Raise ValueError if an action is unknown or does not act on the images of A, or if each item has its own operator."""
     if action not in ACTIONS:
         raise ValueError(f"no transformations are called {action!r}: choose one of {', '.join(ACTIONS)}")
     if action in DIHEDRAL:
@@ -111,7 +111,7 @@ def check_action(physics: Operator, action: str) -> None:
 
 
 def dihedral(action: str) -> tuple[Group, Elements]:
-    """Return a part of D4 as a group that acts on the images it can, and its elements (k,): rectangles have flips alone.
+    """Return a subset of D4 as a group and its elements (k,): `Flips`, which act on rectangles too, where they suffice.
 
     >>> dihedral("rotations_90")[1].tolist()
     [0, 3, 5, 6]
@@ -120,7 +120,7 @@ def dihedral(action: str) -> tuple[Group, Elements]:
 
 
 def terms(physics: Operator, action: str, seed: int = 0) -> list[Term]:
-    """List the operators A T_g of a part of D4 or of fine rotations; those that do the same are one term.
+    """List the operators A T_g of a subset of D4 or of fine rotations; equal ones are one term.
 
     Raises:
         ValueError: the action does not act on the images of A (see `check_action`), or can't be listed.
@@ -141,9 +141,9 @@ def terms(physics: Operator, action: str, seed: int = 0) -> list[Term]:
 
 
 def generators(physics: Operator, action: str, seed: int = 0) -> list[Term]:
-    """List A and, of a few transformations that generate or represent the set, the operators A T_g that differ from A.
+    """List A, and the operators A T_g that differ from A for a few g that generate or represent the set.
 
-    Those of shifts are the two by one pixel, that of permutations is a random one; the others are listed in full.
+    Shifts are represented by the two shifts by one pixel, permutations by a random one; other sets are listed in full.
 
     Raises:
         ValueError: as `terms`.
@@ -164,7 +164,7 @@ def generators(physics: Operator, action: str, seed: int = 0) -> list[Term]:
 def turnable(physics: Operator) -> Operator | None:
     """Return the scanner with its turns by fractions of the view spacing; None for operators that can't be turned.
 
-    A scanner that comes with turns of its own (`rotations` of a bundle) keeps them, others get `N_TURNS`.
+    A scanner that already has turns (`rotations` of a bundle) keeps them, others get `N_TURNS`.
     """
     make = getattr(physics, "with_turns", None)
     if make is None:
@@ -180,16 +180,16 @@ def _each(physics: Operator, transform: Group | FineRotations, elements: Element
 
 
 def _turned(scanner: Operator) -> list[Term]:
-    """All pairs of `Rotations`: every turn followed by D4, or by the flips where images are not square."""
+    """List all pairs of `Rotations`: every turn followed by D4, or by flips where images are not square."""
     height, width = scanner.image_size
     base: Group = D4() if height == width else Flips()
     turns = [scanner.turned(k) for k in range(1 + len(scanner._turned))]
     share = 1 / (len(turns) * base.order)
-    return [Term(one, base, g[None], share) for one in turns for g in base.elements()]
+    return [Term(turned, base, g[None], share) for turned in turns for g in base.elements()]
 
 
 def _merged(listed: list[Term], seed: int) -> list[Term]:
-    """Keep one of the terms that do the same to a random image: T_g^T A^T A T_g = A^T A leaves nothing to average."""
+    """Merge terms that agree on a random image: where T_g^T A^T A T_g = A^T A there is nothing to average."""
     x = probe(listed[0].physics, seed)
     kept: list[Term] = []
     images: list[Image] = []

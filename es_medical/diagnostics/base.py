@@ -1,4 +1,4 @@
-"""The mean Gram matrix of an operator and a set of transformations: what a full rank of it says."""
+"""The mean Gram matrix of an operator and a set of transformations, and what its rank means."""
 
 from abc import ABC, abstractmethod
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from torch import Tensor
 from es_medical.types import Image, PerItem
 
 RANK_THRESHOLD = 1e-3
-"""Share of the largest eigenvalue above which an eigenvalue counts for the rank."""
+"""An eigenvalue counts for the rank above this share of the largest one."""
 
 Support = Float[Tensor, "h w"]
 """1 at pixels that can differ from zero, else 0."""
@@ -29,7 +29,7 @@ class MeanGram(ABC):
     """H = mean_g (A T_g)^T A T_g on images (C, H, W), restricted to a support.
 
     Section "Method" of the paper: splitting gives the MMSE estimator when E[(A T_g)^T A T_g | A_1] has full rank, for which
-    it is necessary that H has. Images in the null space of H change no measurement of any A T_g: no network can learn them
+    full rank of H is necessary. Images in the null space of H change no measurement of any A T_g: no network can learn them
     from measurements.
 
     Args:

@@ -1,4 +1,4 @@
-"""Isotropic blur: the operator of the paper's decision table that no rotation and no translation can help."""
+"""Isotropic blur, the operator of the paper's decision table to which no rotation or translation adds anything."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What a scanner samples, with the transformations and without: k-space, pixels, and the angles of views."""
+"""What a scanner samples, with transformations and without: k-space, pixels, or view angles."""
 
 from typing import NamedTuple
 
@@ -43,10 +43,10 @@ def coverage(physics: Operator, action: str) -> Coverage:
     """Map what A T_g measures, the mean over g: of k-space or of the values of an image.
 
     A T_g samples k-space where A does, moved by g about zero frequency: F T_g x is F x moved by g, up to a phase. Cyclic shifts
-    leave k-space where it is and bring every pixel to every place.
+    do not move k-space, and move every pixel to every place.
 
     Args:
-        physics: of k-space (single- or multi-coil), or of missing pixels.
+        physics: an operator of k-space (single- or multi-coil), or of missing pixels.
         action: "none", "flips", "rotations_90", "d4" or "shifts".
 
     Raises:
@@ -82,7 +82,7 @@ def mean_moved(sampled: Map, action: str, plane: str) -> Map:
     """Return the mean over T_g of what A T_g sample: A's pattern moved by T_g^-1, about the origin of the plane.
 
     A flip of an image reverses the frequencies, k to -k, up to phases that cancel in A^T A, and leaves zero frequency, index
-    n // 2, where it is; a flip of pixels is about the centre of their grid. For an even side the two differ: there frequency
+    n // 2, in place; a flip of pixels is about the centre of their grid. For an even size the two differ: there frequency
     -n/2 (index 0) is its own opposite, so it is written at both ends of a grid of n + 1, whose centre is zero frequency.
 
     Args:
@@ -137,7 +137,7 @@ def _moved_angles(angles: NDArray[np.floating], g: int) -> NDArray[np.floating]:
 
 
 def _distinct(angles: NDArray[np.floating], arc: float) -> NDArray[np.floating]:
-    """Sort angles modulo the arc and keep one of those that agree to rounding."""
+    """Sort angles modulo the arc, and keep one of those that agree up to rounding."""
     wrapped = np.sort(np.mod(np.mod(angles, arc) + SAME_ANGLE / 2, arc))
     new = np.diff(wrapped, prepend=-1.0) > SAME_ANGLE
     return wrapped[new] - SAME_ANGLE / 2

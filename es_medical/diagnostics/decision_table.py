@@ -1,4 +1,4 @@
-"""The paper's decision table for the transformations, computed from operators: which transformations show what A misses."""
+"""The paper's decision table for the transformations, computed from operators: which transformations add to A."""
 
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -27,7 +27,7 @@ TOLERANCE = 0.01
 """Gain in rank, as a share of n, from which transformations get a tick."""
 
 ACTIONS = {"Translation": "shifts", "Rotation": "rotations_90", "Permutation": "permutations", "Amplitude": "amplitude"}
-"""What a transformation is for a pixel grid: all cyclic shifts, and turns by 90 degrees, which move pixels to pixels."""
+"""The set that represents each transformation on a pixel grid; turns by 90 degrees move pixels to pixels."""
 TRANSFORMATIONS = tuple(ACTIONS)
 
 PAPER: dict[str, tuple[bool, ...]] = {
@@ -37,7 +37,7 @@ PAPER: dict[str, tuple[bool, ...]] = {
     "Accelerated MRI": (False, True, True, False),
     "Compressive sensing": (True, True, True, False),
 }
-"""Ticks of the paper's table "Decision table for the transformations", shown beside ours and used for nothing else."""
+"""Ticks of the paper's table "Decision table for the transformations", shown next to ours and not used otherwise."""
 
 VIEWS, REACH, BIN = 5, 2, 0.25
 
@@ -61,12 +61,12 @@ class Cell(NamedTuple):
 
     @property
     def tick(self) -> bool:
-        """Whether the transformations add something: 1 % of n."""
+        """Whether the transformations add at least 1 % of n."""
         return self.gain >= TOLERANCE
 
 
 class DecisionTable(NamedTuple):
-    """The table, row by row, and what has to be known to read it."""
+    """The table, row by row, and remarks that explain it."""
 
     cells: tuple[Cell, ...]
     remarks: tuple[str, ...]
@@ -82,12 +82,12 @@ def decision_table(size: int = 16, seed: int = 0) -> DecisionTable:
 
     The operators, on images of size x size: an ideal low-pass of 0.25 cycles per pixel; 30 % of the pixels; every fourth
     k-space line; a Gaussian matrix with n / 4 rows; parallel beams from 5 directions over 180 degrees, of objects in a disc of
-    diameter `size` within a field of view twice as wide. Turns by 90 degrees stand for rotations, as they need no
+    diameter `size` within a field of view twice as wide. Rotations are turns by 90 degrees, which need no
     interpolation.
 
     Translations of CT keep the object in the field of view: shifts by up to 2 pixels of a disc in a field of twice its size, so
-    that nothing leaves on one side to come back on the other. The detector's bins are a quarter of a pixel wide: each view is
-    known as a function, as in the Radon transform, of which a translation shifts each view. See the remarks for wider bins.
+    that nothing wraps around. The detector's bins are a quarter of a pixel wide: each view is
+    known as a function, as in the Radon transform, and a translation shifts it. See the remarks for wider bins.
 
     Args:
         size: pixels along a side, at least 8.
@@ -97,13 +97,13 @@ def decision_table(size: int = 16, seed: int = 0) -> DecisionTable:
         ImportError: astra-toolbox is not installed.
     """
     physics, support = scanner(size)
-    rows = {name: _row(name, one) for name, one in _on_grid(size, seed).items()}
+    rows = {name: _row(name, operator) for name, operator in _on_grid(size, seed).items()}
     rows["Sparse-view CT"] = _row("Sparse-view CT", physics, support, translations(physics, support, REACH))
     return DecisionTable(tuple(cell for name in PAPER for cell in rows[name]), _remarks(size))
 
 
 def translations(physics: Operator, support: Mask, reach: int) -> Spectrum:
-    """Spectrum for translations by whole pixels up to `reach` that keep an object inside the image: nothing wraps around.
+    """Return the spectrum for translations by whole pixels up to `reach` that keep an object inside the image.
 
     Args:
         physics: the operator A.
@@ -120,7 +120,7 @@ def translations(physics: Operator, support: Mask, reach: int) -> Spectrum:
     steps = torch.arange(-reach, reach + 1)
     moves = torch.cartesian_prod(steps, steps)
     moves = moves[moves.square().sum(1) <= reach**2]
-    shifts = Shifts(physics.image_size)  # cyclic, but the object never gets to the edge
+    shifts = Shifts(physics.image_size)  # cyclic, but the object never reaches the edge
     return spectrum_of(GroupMean([Term(physics, shifts, g[None], 1 / len(moves)) for g in moves], support))
 
 
@@ -151,7 +151,7 @@ def _on_grid(size: int, seed: int) -> dict[str, Operator]:
 
 
 def _row(name: str, physics: Operator, support: Mask | None = None, translated: Spectrum | None = None) -> list[Cell]:
-    """Compute a row of the table; `translated` in place of all cyclic shifts."""
+    """Compute a row of the table; `translated`, if given, replaces all cyclic shifts."""
     alone = spectrum(physics, "none", support)
     found = {"Translation": translated} if translated else {}
     found |= {column: spectrum(physics, action, support) for column, action in ACTIONS.items() if column not in found}
@@ -160,7 +160,7 @@ def _row(name: str, physics: Operator, support: Mask | None = None, translated: 
 
 
 def _remarks(size: int) -> tuple[str, ...]:
-    """What changes with the renderings of CT."""
+    """Describe how the results depend on how CT is modelled."""
     wide, support = scanner(size, bins=1.0)
     even, _ = scanner(size, views=VIEWS + 1)
     gains = {

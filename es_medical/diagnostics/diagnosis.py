@@ -1,4 +1,4 @@
-"""What transformations can add to an operator: one finding for each set of them, beside that of the operator alone."""
+"""What transformations can add to an operator: one finding for each set, and one for the operator alone."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,18 +18,18 @@ from es_medical.physics.pixels import Pixels
 from es_medical.types import Image, Mask
 
 GROUPS = ("flips", "d4", "shifts")
-"""Sets that images may be invariant to and that the package trains with, the smallest first. Permuted images are none, x -> c x
-never adds anything, and rotations by 90 degrees are a part of D4. Scanners that can be turned have fine rotations too."""
+"""Sets that images may be invariant to and that the package trains with, the smallest first. Permuted images are no images,
+x -> c x never adds anything, and rotations by 90 degrees are in D4. Scanners that can be turned have fine rotations too."""
 
 LITTLE = 0.01
 """Gain, as a share of n, below which a set of transformations counts as adding nothing."""
 
 QUICK_SIZE, QUICK_STEPS = 1000, 80
-"""Unknowns up to which a quick look takes all eigenvalues, and steps of its Lanczos recurrence, of one random vector, above."""
+"""For a quick diagnosis: unknowns up to which all eigenvalues are computed, and Lanczos steps of one random vector above."""
 
 
 class Finding(NamedTuple):
-    """What a set of transformations makes of an operator.
+    """What a set of transformations adds to an operator.
 
     Attributes:
         action: name of the set, "none" for the operator alone.
@@ -39,8 +39,8 @@ class Finding(NamedTuple):
         gain: (rank - that of the operator alone) / n.
         lost: share of the images' energy where all A T_g are blind, the mean over the images; None without images.
         invariant: whether every T_g maps the range of A^T onto itself: then A T_g shows what A does, and no more; None where it
-            was not looked at.
-        joint: of missing pixels, a bound on the mean rank of Q_{A_1}, which the theorem asks to be full, as a share of n
+            was not computed.
+        joint: for missing pixels, a bound on the mean rank of Q_{A_1}, as a share of n; the theorem needs full rank
             (see `conditional_gram.joint_rank`); None for other operators and sets.
     """
 
@@ -65,7 +65,7 @@ class Finding(NamedTuple):
 
     @property
     def usable(self) -> float:
-        """Share of n that the necessary conditions leave within reach: rank / n, or the bound on that of Q_{A_1}."""
+        """Share of n within reach by the necessary conditions: rank / n, or the bound on that of Q_{A_1}."""
         return self.share if self.joint is None else min(self.share, self.joint)
 
     @property
@@ -84,7 +84,7 @@ class Diagnosis:
         n: number of unknowns: C H W, or those in the support.
         turns: whether fine rotations turn a scanner, exactly; else they interpolate images.
         n_images: number of images whose lost energy was measured.
-        refused: sets that do not act on this operator, with the cause.
+        refused: sets that do not act on this operator, with the reason.
     """
 
     findings: tuple[Finding, ...]
@@ -100,15 +100,15 @@ class Diagnosis:
         return self.findings[0]
 
     def of(self, action: str) -> Finding:
-        """Return the finding of a set; raises KeyError when it was not looked at."""
+        """Return the finding of a set; raises KeyError when it was not diagnosed."""
         return {finding.action: finding for finding in self.findings}[action]
 
     @property
     def best(self) -> Finding | None:
-        """The set to train with; None where none adds 1 % of n.
+        """The set to train with; None if none adds 1 % of n.
 
-        Of `GROUPS` (and the turns of a scanner) those that reach as many directions as any, to half a percent of n; of these
-        those with the most even spectrum, to 2 % of n in effective rank; of these the smallest.
+        Of `GROUPS` (and the turns of a scanner), those that reach the most directions, to half a percent of n; of these, those
+        with the most even spectrum, to 2 % of n in effective rank; of these, the smallest.
         """
         names = (*GROUPS, "fine_rotations") if self.turns else GROUPS
         found = [one for one in self.findings if one.action in names and one.usable - self.alone.usable >= LITTLE]
@@ -123,7 +123,7 @@ class Diagnosis:
 
     @property
     def blind(self) -> tuple[str, ...]:
-        """Sets that show nothing new: each T_g maps what A sees onto itself."""
+        """Sets that add nothing: each T_g maps what A sees onto itself."""
         return tuple(one.action for one in self.findings[1:] if one.invariant and one.gain < LITTLE)
 
 
@@ -138,18 +138,18 @@ def diagnose(
     """Find the spectrum of the mean Gram matrix of an operator for each set of transformations.
 
     A full rank is necessary for a network to learn all of an image from measurements of the one operator (the paper's
-    corollary); what all A T_g are blind to can't be learnt, whatever the network.
+    corollary); what no A T_g measures can't be learnt, whatever the network.
 
     Args:
         physics: the operator A.
-        actions: names of sets; "none" is always looked at.
+        actions: names of sets; "none" is always included.
         images: typical images (B, C, H, W), for the energy that is lost.
         support: pixels (H, W) that can differ from zero; None for all, see `support_of`.
         seed: of random vectors, where the spectrum is estimated.
-        quick: spend seconds: estimates have a larger error (it is reported), and the range of A^T is not followed.
+        quick: take only seconds: estimates have a larger error (reported), and invariance of the range of A^T is not computed.
 
     Raises:
-        ValueError: an unknown set of transformations. One that does not act on the operator is in `refused` instead.
+        ValueError: an unknown set of transformations. A set that does not act on the operator is in `refused` instead.
     """
     for unknown in set(actions) - set(ACTIONS):
         raise ValueError(f"unknown transformations {unknown!r}: choose from {', '.join(ACTIONS)}")
@@ -171,7 +171,7 @@ def diagnose(
 
 
 class _Look(NamedTuple):
-    """What all sets are looked at with; see `diagnose`."""
+    """What the diagnoses of all sets share; see `diagnose`."""
 
     physics: Operator
     images: Image | None
@@ -180,7 +180,7 @@ class _Look(NamedTuple):
     quick: bool
 
     def finding(self, action: str, alone: Finding | None) -> Finding:
-        """Look at one set; where its mean Gram matrix is A^T A itself there is nothing to compute."""
+        """Diagnose one set; where its mean Gram matrix is A^T A itself there is nothing to compute."""
         gram, joint = mean_gram(self.physics, action, self.support), _joint(self.physics, action)
         if alone is not None and self._same(gram):
             return alone._replace(action=action, gain=0.0, invariant=True, joint=joint)
@@ -201,9 +201,9 @@ class _Look(NamedTuple):
         return None if self.quick else range_is_invariant(self.physics, action, self.seed)
 
     def _same(self, mean: MeanGram) -> bool:
-        """Whether mean_g T_g^T A^T A T_g = A^T A, by their products with a random image (different ones agree with chance 0).
+        """Whether mean_g T_g^T A^T A T_g = A^T A, by their products with a random image (others agree with probability 0).
 
-        For orthogonal T_g no A T_g then sees anything outside the range of A^T.
+        For orthogonal T_g, no A T_g then sees anything outside the range of A^T.
         """
         x = probe(self.physics, self.seed)
         alone = mean_gram(self.physics, "none", self.support).apply(x)

@@ -18,7 +18,7 @@ from es_medical.physics.sparse import Csr
 from es_medical.types import Image, PerItem
 
 ROWS = 64
-"""Rows of A that are held at once."""
+"""Rows of A that are held in memory at once."""
 
 
 class PixelDiagonal(ExactGram):
@@ -38,12 +38,12 @@ class PixelDiagonal(ExactGram):
         return self.weights.to(x) * x
 
     def eigenvalues(self) -> Eigenvalues:
-        """The weights of the support."""
+        """Return the weights on the support."""
         chosen = self.weights if self.support is None else self.weights[:, self.support > 0]
         return _counted(chosen.flatten())
 
     def share_below(self, x: Image, level: float) -> PerItem:
-        """Share of the energy at values whose weight is at most `level`."""
+        """Return the share of the energy at values whose weight is at most `level`."""
         x = x if self.support is None else x * self.support.to(x)
         return share(x * (self.weights <= level), x)
 
@@ -65,11 +65,11 @@ class KSpaceDiagonal(ExactGram):
         return filter_kspace(x, self.weights.to(x)[None, None])
 
     def eigenvalues(self) -> Eigenvalues:
-        """The weights, each twice."""
+        """Return the weights, each twice."""
         return _counted(self.weights.flatten(), 2)
 
     def share_below(self, x: Image, level: float) -> PerItem:
-        """Share of the energy at frequencies whose weight is at most `level`."""
+        """Return the share of the energy at frequencies whose weight is at most `level`."""
         return share(filter_kspace(x.double(), (self.weights <= level).double()[None, None]), x)
 
 
@@ -89,11 +89,11 @@ class Circulant(ExactGram):
         return self._filter(x, self.blocks)
 
     def eigenvalues(self) -> Eigenvalues:
-        """The eigenvalues of every block."""
+        """Return the eigenvalues of all blocks."""
         return _counted(torch.linalg.eigvalsh(self.blocks).flatten())
 
     def share_below(self, x: Image, level: float) -> PerItem:
-        """Share of the energy in the eigenvectors of each block with eigenvalues of at most `level`."""
+        """Return the share of the energy in eigenvectors of the blocks with eigenvalues of at most `level`."""
         return share(self._filter(x.double(), _below(self.blocks, level)), x)
 
     def _filter(self, x: Image, blocks: Tensor) -> Image:
@@ -126,20 +126,20 @@ class Exchangeable(ExactGram):
         return _mix(self.constant, mean) + _mix(self.contrast, rest)
 
     def eigenvalues(self) -> Eigenvalues:
-        """C eigenvalues for constant images, and C more that N - 1 images of mean zero share."""
+        """Return C eigenvalues of constant images, and C of images of mean zero, each N - 1 times."""
         constant, contrast = torch.linalg.eigvalsh(self.constant), torch.linalg.eigvalsh(self.contrast)
         counts = torch.cat((torch.ones_like(constant), torch.full_like(contrast, self.n_pixels - 1)))
         return _sorted(torch.cat((constant, contrast)), counts)
 
     def share_below(self, x: Image, level: float) -> PerItem:
-        """Share of the energy in eigenvectors with eigenvalues of at most `level`."""
+        """Return the share of the energy in eigenvectors with eigenvalues of at most `level`."""
         support = torch.ones(self.shape[1:], dtype=x.dtype) if self.support is None else self.support.to(x)
         x = x.double() * support
         mean, rest = self._parts(x)
         return share(_mix(_below(self.constant, level), mean) + _mix(_below(self.contrast, level), rest), x)
 
     def _parts(self, x: Image) -> tuple[Image, Image]:
-        """Split images into a constant and a rest of mean zero, both on the support."""
+        """Split images into a constant and a remainder of mean zero, both on the support."""
         support = torch.ones_like(x[0, 0]) if self.support is None else self.support.to(x)
         mean = (support * x).sum((-2, -1), keepdim=True) / self.n_pixels * support
         return mean, support * x - mean
@@ -178,7 +178,7 @@ def _counted(values: Tensor, times: int = 1) -> Eigenvalues:
 
 
 def _sorted(values: Tensor, counts: Tensor) -> Eigenvalues:
-    """Largest first; what rounding makes negative is 0."""
+    """Sort, the largest first; values that are negative by rounding become 0."""
     order = values.argsort(descending=True)
     return Eigenvalues(values[order].clamp(min=0), counts[order])
 
@@ -186,7 +186,7 @@ def _sorted(values: Tensor, counts: Tensor) -> Eigenvalues:
 def frequency_blocks(physics: Operator) -> Complex[Tensor, "h w c c"]:
     """Return the blocks f^H A^T A f of all pairs of channels, for each Fourier vector f in the order of `torch.fft.fft2`.
 
-    They are those of the mean of T_g^T A^T A T_g over all cyclic shifts, which mix no frequencies.
+    They are those of the mean of T_g^T A^T A T_g over all cyclic shifts, which does not mix frequencies.
     """
     channels, height, width = (int(side) for side in physics.img_size)
     blocks = torch.zeros(channels, channels, height, width, dtype=torch.complex128, device=physics.mask.device)
@@ -195,7 +195,7 @@ def frequency_blocks(physics: Operator) -> Complex[Tensor, "h w c c"]:
         spectra = torch.fft.fft2(torch.complex(pairs[::2], pairs[1::2]))  # two real rows in one transform
         for c, d in product(range(channels), repeat=2):
             blocks[c, d] += _inner(spectra[:, c], spectra[:, d])
-    mirrored = blocks.flip(2, 3).roll((1, 1), (2, 3)).conj()  # at -k: what mixes the two rows cancels
+    mirrored = blocks.flip(2, 3).roll((1, 1), (2, 3)).conj()  # at -k: the products of the two rows cancel
     return ((blocks + mirrored) / (2 * height * width)).movedim((0, 1), (2, 3))
 
 
@@ -211,7 +211,7 @@ def diagonal_sums(physics: Operator, keep: Support) -> Float[Tensor, "c c"]:
 
 
 def operator_rows(physics: Operator) -> Iterator[Tensor]:
-    """Yield the rows of A that measure something as images, some at once: (R, C, H, W) in its precision."""
+    """Yield the measured rows of A as images, several at a time: (R, C, H, W) in its precision."""
     shape = tuple(int(side) for side in physics.img_size)
     matrix = _sparse(physics)
     if matrix is not None:
@@ -232,7 +232,7 @@ def _adjoint_rows(physics: Operator, shape: tuple[int, ...]) -> Iterator[Tensor]
 
 
 def _sparse_rows(matrix: Csr, factors: Tensor) -> Iterator[Tensor]:
-    """Yield the rows of diag(factors) M, some at once: (R, n) in the precision of M."""
+    """Yield the rows of diag(factors) M, several at a time: (R, n) in the precision of M."""
     for start in range(0, matrix.shape[0], ROWS):
         pointers = matrix.rows[start : start + ROWS + 1]
         some = slice(int(pointers[0]), int(pointers[-1]))
@@ -249,12 +249,12 @@ def _sparse(physics: Operator) -> Csr | None:
 
 
 def _ray_factors(physics: Operator) -> Tensor:
-    """What each row of the system matrix is multiplied by, its mask over the norm: (views detectors,) float64."""
+    """Return the factor of each row of the system matrix, its mask over the norm: (views detectors,) float64."""
     return (physics.mask[0, 0].double() / physics.norm).expand(physics.grid).flatten()
 
 
 def _inner(a: Tensor, b: Tensor) -> Tensor:
     """Return sum_r a_r conj(b_r) of complex a and b (R, H, W)."""
-    if a.data_ptr() == b.data_ptr():  # most of the time of a single channel
+    if a.data_ptr() == b.data_ptr():  # takes most of the time for a single channel
         return torch.view_as_real(a).square().sum((0, -1))
     return (a * b.conj()).sum(0)

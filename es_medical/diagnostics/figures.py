@@ -1,4 +1,4 @@
-"""Pictures of a diagnosis: what is sampled with and without transformations, and the spectra. No global state is touched."""
+"""Figures of a diagnosis: what is sampled with and without transformations, and spectra. No global state is used."""
 
 from io import BytesIO
 from textwrap import fill
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DPI = 110
-FLOOR = 1e-5  # of the largest eigenvalue, where the plot ends
+FLOOR = 1e-5  # share of the largest eigenvalue at which the plot ends
 HOLE = 0.4  # inner radius of the picture of views
-LEGEND = 34  # characters of a line
+LEGEND = 34  # characters in a line of the legend
 
 
 def png(figure: "Figure") -> bytes:
@@ -36,7 +36,8 @@ def png(figure: "Figure") -> bytes:
 def coverage_figure(physics: Operator, diagnosis: Diagnosis) -> "Figure | None":
     """Draw what the operator samples alone and with transformations, side by side: k-space, pixels, or views.
 
-    Shown are the transformations that cover most; None for an operator that samples neither (a dense matrix).
+    The best set is shown where it can be drawn, else the one that adds most. None for an operator without such a picture (a
+    dense matrix).
     """
     if getattr(physics, "geometry", None) is not None:
         return _views_figure(physics, _shown(diagnosis, TURNS))
@@ -46,7 +47,7 @@ def coverage_figure(physics: Operator, diagnosis: Diagnosis) -> "Figure | None":
 
 
 def _shown(diagnosis: Diagnosis, drawable: tuple[str, ...]) -> str:
-    """The best set where it can be drawn, else the one of the drawable sets that adds most; of equal ones the largest."""
+    """Return the best set if it can be drawn, else the drawable set that adds most; of equal ones the largest."""
     best = diagnosis.best
     if best is not None and best.action in drawable:
         return best.action
@@ -57,7 +58,7 @@ def _shown(diagnosis: Diagnosis, drawable: tuple[str, ...]) -> str:
 def _plane_figure(alone: Coverage, moved: Coverage) -> "Figure":
     import matplotlib
 
-    colours = matplotlib.colormaps["plasma"].with_extremes(under="black")  # what nothing measures stands out
+    colours = matplotlib.colormaps["plasma"].with_extremes(under="black")  # unmeasured entries stand out
     figure = _figure(9, 4.3)
     panels = figure.subplots(1, 2)
     for axes, one in zip(panels, (alone, moved), strict=True):
@@ -83,7 +84,7 @@ def _entries(one: Coverage) -> str:
 
 
 def _views_figure(physics: Operator, action: str) -> "Figure":
-    """Every view as a line in its direction, without the middle, where all of them meet."""
+    """Draw every view as a line in its direction, except near the centre, where all of them meet."""
     figure = _figure(9, 4.6)
     for axes, name in zip(figure.subplots(1, 2), ("none", action), strict=True):
         angles = view_angles(physics, name)
@@ -98,7 +99,7 @@ def _views_figure(physics: Operator, action: str) -> "Figure":
 
 
 def spectrum_figure(diagnosis: Diagnosis) -> "Figure":
-    """Draw the eigenvalues of the mean Gram matrix of each set, the largest first, over their place in percent of n."""
+    """Draw the eigenvalues of the mean Gram matrix of each set, the largest first, against their rank in percent of n."""
     figure = _figure(9.5, 4.4)
     axes = figure.subplots()
     for together in _alike(diagnosis.findings):
@@ -115,7 +116,7 @@ def spectrum_figure(diagnosis: Diagnosis) -> "Figure":
 
 
 def _alike(findings: tuple[Finding, ...]) -> list[list[Finding]]:
-    """Gather findings with the same curve: sets that change nothing share that of the operator alone."""
+    """Group findings with the same curve: sets that add nothing share that of the operator alone."""
     groups: list[list[Finding]] = []
     for one in findings:
         same = next((group for group in groups if _same_curve(group[0], one)), None)
@@ -137,7 +138,7 @@ def _at(x: np.ndarray, y: np.ndarray, grid: np.ndarray) -> np.ndarray:
 
 
 def _curve(finding: Finding) -> tuple[np.ndarray, np.ndarray]:
-    """Places in percent of n where each eigenvalue ends, and the eigenvalues over the largest, down to the floor."""
+    """Return where each eigenvalue ends, in percent of n, and the eigenvalues over the largest, down to the floor."""
     values = np.asarray(finding.spectrum.eigenvalues, dtype=float)
     counts = np.asarray(finding.spectrum.counts, dtype=float)
     order = np.argsort(values)[::-1]

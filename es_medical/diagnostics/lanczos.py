@@ -1,4 +1,4 @@
-"""Stochastic Lanczos quadrature: the spectrum of a matrix that is known by its products alone."""
+"""Stochastic Lanczos quadrature: the spectrum of a matrix from its products with vectors."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -14,13 +14,13 @@ Product = Callable[[Tensor], Tensor]
 """x -> H x for a symmetric H, both (B, n)."""
 
 CONVERGED = 0.1
-"""Share of the distance to its neighbours below which the residual of a Ritz value makes it an eigenvalue of its own."""
+"""A Ritz value is a single eigenvalue if its residual is below this share of the distance to its neighbours."""
 NEGLIGIBLE = 1e-10
-"""Weight below which a node is a copy that rounding made of one that has converged."""
+"""Weight below which a node is a copy, due to rounding, of one that has converged."""
 ROUNDING = 1e-6
-"""Distance, as a share of the largest node, up to which nodes count as one: single precision does not separate them."""
+"""Distance, as a share of the largest node, up to which nodes count as equal: single precision does not separate them."""
 STEP_WIDTH = 1e-6
-"""Width of a step of the cumulative weight, as a share of the root of the largest node."""
+"""Width of a step of the cumulative weight, as a share of the square root of the largest node."""
 
 
 class Measures(NamedTuple):
@@ -36,17 +36,17 @@ class Measures(NamedTuple):
     def below(self, levels: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the weight at eigenvalues of at most each of the levels (L,): (B, L)."""
         parts = (self.nodes.cpu().numpy(), self.weights.cpu().numpy(), self.residuals.cpu().numpy())
-        return np.stack([_below(*one, levels) for one in zip(*parts, strict=True)])
+        return np.stack([_below(*item, levels) for item in zip(*parts, strict=True)])
 
 
 class Tridiagonal(NamedTuple):
-    """T = V^T H V of each vector's Krylov space: its diagonal, and its second diagonal with the last remainder."""
+    """T = V^T H V of each vector's Krylov space: its diagonal, and its off-diagonal with the last remainder."""
 
     alpha: Float[Tensor, "b k"]
     beta: Float[Tensor, "b k"]
 
     def measures(self, steps: int | None = None) -> Measures:
-        """Return nodes and weights of the Gauss quadrature, of the first `steps` steps alone if given."""
+        """Return nodes and weights of the Gauss quadrature, of the first `steps` steps only, if given."""
         k = self.alpha.shape[1] if steps is None else steps
         off = torch.diag_embed(self.beta[:, : k - 1], 1)
         values, vectors = torch.linalg.eigh(torch.diag_embed(self.alpha[:, :k]) + off + off.mT)
@@ -56,7 +56,7 @@ class Tridiagonal(NamedTuple):
 def lanczos(product: Product, start: Float[Tensor, "b n"], steps: int) -> Tridiagonal:
     """Run Lanczos' recurrence from each of the vectors `start`, all in one product, with full reorthogonalisation.
 
-    Vectors keep the precision of `start`, T is float64. Where a Krylov space is exhausted, what follows has no weight.
+    Vectors keep the precision of `start`, T is float64. Once a Krylov space is exhausted, further nodes have no weight.
 
     Args:
         product: x -> H x, (B, n).
@@ -87,7 +87,7 @@ def _below(
 ) -> NDArray[np.float64]:
     """Interpolate the cumulative weight between the nodes, monotone and smooth in the square root of the eigenvalue.
 
-    Near 0 the nodes are spread evenly in the square root, in which densities that grow like 1/sqrt (Gaussian rows) are flat.
+    Near 0 the nodes are evenly spaced in the square root, in which densities that grow like 1/sqrt (Gaussian rows) are flat.
     At a node the true cumulative weight lies between the sum of the weights before it and that with its own (Chebyshev,
     Markov, Stieltjes): the middle is taken. A node that has converged to a single eigenvalue holds its weight in one step.
     """
@@ -109,7 +109,7 @@ def _below(
 def _distinct(
     nodes: NDArray[np.float64], weights: NDArray[np.float64], residuals: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Join nodes that differ by rounding alone, as in a null space: their mean, sum of weights and weighted residual."""
+    """Join nodes that differ only by rounding, as in a null space: weighted mean, sum of weights, weighted residual."""
     nodes = nodes.clip(0)
     first = np.flatnonzero(np.diff(nodes, prepend=-np.inf) > ROUNDING * max(nodes[-1], 1e-300))
     total = np.add.reduceat(weights, first)

@@ -1,4 +1,4 @@
-"""From an operator and the name of a set of transformations to their mean Gram matrix, in closed form where there is one."""
+"""Make the mean Gram matrix of an operator and a named set of transformations, in closed form where there is one."""
 
 import torch
 from torch import Tensor
@@ -41,7 +41,7 @@ class GroupMean(MeanGram):
 
 
 class Restricted(MeanGram):
-    """Another mean Gram matrix on a support."""
+    """A mean Gram matrix restricted to a support."""
 
     def __init__(self, whole: MeanGram, support: Support) -> None:
         super().__init__(whole.shape, support)
@@ -54,10 +54,10 @@ class Restricted(MeanGram):
 def mean_gram(physics: Operator, action: str, support: Tensor | None = None) -> MeanGram:
     """Return H = mean_g (A T_g)^T A T_g for the transformations called `action`, one of `ACTIONS`.
 
-    none: A^T A. flips, rotations_90, d4: parts of D4. shifts: all cyclic shifts. fine_rotations: for CT, turns by fractions
+    none: A^T A. flips, rotations_90, d4: subsets of D4. shifts: all cyclic shifts. fine_rotations: for CT, turns by fractions
     of the view spacing, each followed by D4 (`es_medical.groups.Rotations`); for other operators `FineRotations` by whole
-    degrees, of which a seeded sample stands for all. permutations: all permutations of the pixels, the same for each channel.
-    amplitude: x to c x, whose mean is E[c^2] A^T A: taken with E[c^2] = 1.
+    degrees, represented by a seeded sample. permutations: all permutations of the pixels, the same for each channel.
+    amplitude: x to c x, whose mean is E[c^2] A^T A, with E[c^2] = 1.
 
     Args:
         physics: the operator A, one for all images.
@@ -81,7 +81,7 @@ def mean_gram(physics: Operator, action: str, support: Tensor | None = None) -> 
 
 
 def _diagonal(physics: Operator, action: str, support: Support | None) -> MeanGram | None:
-    """The closed forms of MRI and of operators that measure pixels; None for others."""
+    """Return the closed form for MRI and for operators that measure pixels; None for others."""
     if action in MOVES and isinstance(physics, Pixels):
         return PixelDiagonal(mean_moved(pixel_weights(physics), action, "pixels"), support)
     if action in MOVES and isinstance(physics, MRI):
@@ -95,7 +95,7 @@ def pixel_weights(physics: Pixels) -> Tensor:
 
 
 def _shifted(physics: Operator) -> MeanGram:
-    """The mean over all cyclic shifts, a block for each frequency."""
+    """Return the mean over all cyclic shifts, a block for each frequency."""
     if isinstance(physics, MultiCoilMRI):
         mask = physics.mask[0, 0, 0].double().expand(physics.image_size)
         return KSpaceDiagonal(coil_shift_weights(mask, torch.view_as_complex(physics.parts[0].double())))
@@ -105,7 +105,7 @@ def _shifted(physics: Operator) -> MeanGram:
 
 
 def _commutes(physics: Operator) -> bool:
-    """Whether A^T A commutes with the shifts by one pixel, and so with all."""
+    """Whether A^T A commutes with the shifts by one pixel, and so with all shifts."""
     x, shifts = probe(physics, seed=0), Shifts(physics.image_size)
     image = physics.A_adjoint_A(x)
     for g in torch.tensor([[[1, 0]], [[0, 1]]]):
@@ -115,7 +115,7 @@ def _commutes(physics: Operator) -> bool:
 
 
 def _permuted(physics: Operator, support: Support | None) -> Exchangeable:
-    """The mean over all permutations, from the diagonal of A^T A and what it makes of constant images."""
+    """Return the mean over all permutations, from the diagonal of A^T A and its product with constant images."""
     channels, height, width = _shape(physics)
     keep = torch.ones(height, width, dtype=torch.float64, device=physics.mask.device) if support is None else support
     constant = torch.diag_embed(torch.ones(channels, dtype=torch.float64, device=keep.device))[..., None, None] * keep

@@ -1,4 +1,4 @@
-"""What stays hidden: the energy of images in the null space of a mean Gram matrix, and whether a set moves that space."""
+"""The energy of images in the null space of a mean Gram matrix, and whether a set of transformations moves that space."""
 
 import numpy as np
 import torch
@@ -13,16 +13,16 @@ from es_medical.physics import Operator
 from es_medical.types import Image, PerItem
 
 INVARIANT = 1e-3
-"""Share of energy outside of the range of A^T up to which the range counts as unchanged."""
+"""Share of energy outside the range of A^T up to which the range counts as unchanged."""
 RANGE_STEPS = 60
-"""Steps of Lanczos' recurrence from which the change of the range is estimated."""
+"""Steps of Lanczos' recurrence for estimating the change of the range."""
 
 
 def lost_energy(physics: Operator, action: str, images: Image, support: Tensor | None = None) -> PerItem:
     """Return the share of each image's energy in eigenspaces of H with eigenvalues of at most 1e-3 of the largest.
 
-    Exact where H is known in closed form or small, else by Lanczos' recurrence started at the image. Energy outside of the
-    support is not counted.
+    Exact where H is known in closed form or small, else by Lanczos' recurrence started at the image. Energy outside the support
+    is not counted.
 
     Args:
         physics: the operator A, one for all images.
@@ -62,7 +62,7 @@ def _dense_share(gram: MeanGram, x: Image) -> PerItem:
 
 
 def _estimated_share(gram: MeanGram, x: Image, steps: int) -> PerItem:
-    """Share by quadrature from each image; a constant image goes with them, so that the largest eigenvalue is not missed."""
+    """Estimate by quadrature from each image, and from a constant image, so that the largest eigenvalue is not missed."""
     start = torch.cat((x.float(), torch.ones_like(x[:1], dtype=torch.float32)))
     start = (start if gram.support is None else start * gram.support.float()).flatten(1)
     empty = start.norm(dim=1) == 0
@@ -76,8 +76,8 @@ def _estimated_share(gram: MeanGram, x: Image, steps: int) -> PerItem:
 def range_change(physics: Operator, action: str, seed: int = 0) -> float:
     """Return how far the transformations move the range of A^T: 0 when each T_g^T maps it into itself.
 
-    Images of the range of (A T_g)^T are made from noise; returned is the largest share of their energy, over g, that A does not
-    see, beyond that share of images of the range of A^T itself. Where T_g^T A^T A T_g = A^T A it is 0.
+    Images in the range of (A T_g)^T are made from noise. Returned is the largest share of their energy, over g, that A does
+    not see, less that share for images in the range of A^T itself. Where T_g^T A^T A T_g = A^T A it is 0.
 
     Raises:
         ValueError: as `mean_gram`.
@@ -90,7 +90,7 @@ def range_change(physics: Operator, action: str, seed: int = 0) -> float:
 
 
 def range_is_invariant(physics: Operator, action: str, seed: int = 0) -> bool:
-    """Whether the range of A^T stays what it is under every T_g: then the transformations show nothing that A misses.
+    """Whether every T_g leaves the range of A^T unchanged: then the transformations show nothing that A misses.
 
     Raises:
         ValueError: as `mean_gram`.

@@ -1,4 +1,4 @@
-"""Views of a CT scanner that D4 can do more with: one more or fewer of them, or a scan that starts elsewhere."""
+"""Suggest CT views to which D4 adds more: one more or one fewer, or a scan that starts at another angle."""
 
 import math
 from dataclasses import replace
@@ -15,13 +15,13 @@ SIDE = 32
 """Pixels along a side of the small scanner on which ranks are computed."""
 
 TINY = 4
-"""Pixels along a side where directions alone are counted."""
+"""Pixels along a side where only directions are counted."""
 
 FEWEST = 4
-"""Views that the small scanner has at least."""
+"""Least number of views of the small scanner."""
 
 UNEVEN = 1e-3  # of the spacing
-NEW = 1.5  # times the directions that there were, from which a change is worth while
+NEW = 1.5  # factor in the number of directions from which a change is worthwhile
 
 LATER = {0.25: "a quarter", 0.125: "an eighth"}
 LABEL = {"d4": "D4", "flips": "flips"}
@@ -48,18 +48,18 @@ class Scan(NamedTuple):
 
 
 def other_views(physics: Operator) -> list[Change]:
-    """Find views that show more under D4 (under flips where images aren't square) than the ones of a scanner.
+    """Find views that show more under D4 (flips where images aren't square) than those of a scanner.
 
     V views spread evenly over 180 degrees from 0 are mapped onto themselves by every flip, and by turns of 90 degrees when V is
     even: D4 shows no new direction. V - 1 or V + 1 views are turned to midway between each other. Views that start a quarter
-    of the spacing later are flipped to midway between each other, for any V; an odd number of them that start an eighth later
-    are seen from four times as many directions.
+    of the spacing later are flipped to midway between each other, for any V; an odd number of views that start an eighth
+    later give four times as many directions.
 
-    Directions are counted for the views given. What they are worth is computed on a scanner of 32 x 32 pixels with fewer
-    views, in proportion, an even number where V is, and with a number of bins in proportion.
+    Directions are counted for the given views. The gain in rank is computed on a scanner of 32 x 32 pixels with
+    proportionally fewer views (an even number if V is even) and bins.
 
     Args:
-        physics: a `es_medical.physics.CT` with views spread evenly over the full arc; for others there are no changes.
+        physics: a `es_medical.physics.CT` with views spread evenly over the full arc; others get no suggestions.
     """
     scan = scan_of(physics)
     if scan is None:
@@ -84,7 +84,7 @@ def other_views(physics: Operator) -> list[Change]:
 
 
 def _options(physics: Operator, scan: Scan, action: str) -> dict[str, tuple[int, float]]:
-    """Other scans in words, with the views to add and how much later to start, in parts of the spacing; the smallest first."""
+    """List other scans in words, with the views to add and the later start, in parts of the spacing; the smallest first."""
     later = max(LATER, key=lambda part: directions(physics, Scan(scan.views, scan.start + part), action))
     step = physics.geometry.full_arc / scan.views
     start = f"Start the scan at {step * (scan.start + later):.3g} degrees ({LATER[later]} of the spacing later)"
@@ -106,7 +106,7 @@ def scan_of(physics: Operator) -> Scan | None:
 
 
 def fewer(views: int, side: int) -> int:
-    """Scale a number of views to the small scanner, and keep whether it is a multiple of 4, even or odd.
+    """Scale a number of views to the small scanner, and keep whether it is odd, even or a multiple of 4.
 
     >>> fewer(50, 256), fewer(51, 256), fewer(64, 512)
     (6, 7, 4)
@@ -122,14 +122,14 @@ def directions(physics: Operator, scan: Scan, action: str) -> int:
 
 
 def rank(physics: Operator, scan: Scan, action: str) -> float:
-    """Rank of the mean Gram matrix of a small scanner like `physics`, as a share of the pixels in its field of view."""
+    """Return the rank of the mean Gram matrix of a small scanner like `physics`, as a share of the pixels in view."""
     small = _small(physics, scan, SIDE)
     found = spectrum(small, action, support_of(small))
     return found.rank() / found.n
 
 
 def _small(physics: Operator, scan: Scan, side: int) -> Operator:
-    """The same scanner of an image with fewer pixels, that sees it as a whole: its lengths are scaled, but not its bins."""
+    """Return the same scanner for an image with fewer pixels: its lengths are scaled, but not the width of its bins."""
     from es_medical.physics.ct import CT
 
     geometry = physics.geometry

@@ -18,11 +18,11 @@ DENSE = 2500
 STEPS = 100
 """Steps of Lanczos' recurrence."""
 BINS = 200
-"""Values for each factor of ten by which a spectrum from Lanczos' recurrence is resolved."""
+"""Bins for each factor of ten in a spectrum from Lanczos' recurrence."""
 DECADES = 8
 """Factors of ten below the largest eigenvalue that are resolved."""
 PROBED = 200_000
-"""Image values of all random vectors together: four for CT at 256 x 256. The more pixels, the less a probe varies."""
+"""Image values of all random vectors together: four vectors for CT at 256 x 256. Larger images need fewer vectors."""
 COLUMNS = 256
 """Columns of a matrix that are computed at once."""
 
@@ -55,7 +55,7 @@ class Spectrum(NamedTuple):
 def spectrum(physics: Operator, action: str, support: Tensor | None = None, seed: int = 0) -> Spectrum:
     """Return the spectrum of H = mean_g (A T_g)^T A T_g; see `mean_gram` for the arguments.
 
-    In closed form where there is one, all eigenvalues of up to `DENSE` pixels, else by stochastic Lanczos quadrature.
+    In closed form where there is one; all eigenvalues for up to `DENSE` pixels; else by stochastic Lanczos quadrature.
 
     Raises:
         ValueError: as `mean_gram`.
@@ -76,8 +76,8 @@ def estimated(gram: MeanGram, seed: int = 0, n_probes: int | None = None, steps:
     """Estimate a spectrum by stochastic Lanczos quadrature (Ubaru, Chen and Saad 2017).
 
     For v uniform on the sphere, n E[share of v at eigenvalues <= t] is the number of eigenvalues <= t. The variance of the
-    share r / n is that of a Beta distribution, 2 r (n - r) / (n^2 (n + 2)), for each probe. The error adds to it what the rank
-    changes by over the last quarter of the steps.
+    share r / n is that of a Beta distribution, 2 r (n - r) / (n^2 (n + 2)), for each probe. The error adds to it the change
+    of the rank over the last quarter of the steps.
     """
     probes = _probes(gram, seed, max(2, math.ceil(PROBED / gram.n)) if n_probes is None else n_probes)
     found = lanczos(gram.product, probes, min(steps, gram.n))
@@ -107,7 +107,7 @@ def _binned(measures: Measures, n: int) -> Spectrum:
 def _probes(gram: MeanGram, seed: int, n_probes: int) -> Tensor:
     """Draw vectors that are uniform on the sphere once they are normalised, zero outside the support: (P, C H W) float32.
 
-    Their stream is their own: a matrix of random rows that was drawn with the same seed is independent of them.
+    They have their own random stream: a random matrix that was drawn with the same seed is independent of them.
     """
     drawn = torch.randn(n_probes, *gram.shape, generator=item_generator(seed, "probes", "diagnostics"))
     return (drawn if gram.support is None else drawn.to(gram.support.device) * gram.support.float()).flatten(1)

@@ -1,4 +1,4 @@
-"""What one split shows a network, with transformations and without, by the share of the measurements that it keeps."""
+"""What one split shows a network, with and without transformations, against the share of the measurements that it keeps."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -17,8 +17,8 @@ class SplitFinding(NamedTuple):
 
     Attributes:
         ratio: share of the measured units that M_1 keeps.
-        alone: of A_1^T A_1: what the network is shown at a time.
-        moved: of the mean of T_g^T A_1^T A_1 T_g: what all transformed splits of this size show together.
+        alone: finding for A_1^T A_1: what the network is shown at a time.
+        moved: finding for the mean of T_g^T A_1^T A_1 T_g: what all transformed splits of this size show together.
     """
 
     ratio: float
@@ -34,9 +34,9 @@ def by_split_ratio(
     support: Mask | None = None,
     seed: int = 0,
 ) -> list[SplitFinding]:
-    """Look at one split of each ratio, drawn from the seed.
+    """Diagnose one split of each ratio, drawn from the seed.
 
-    The mean over all splits, E[A_1^T A_1], has the range of A^T for every ratio: a split that is kept small shows less at a
+    The mean over all splits, E[A_1^T A_1], has the range of A^T for every ratio: a small split shows less at a
     time, and leaves as much to be predicted over the course of a training.
 
     Args:
@@ -52,8 +52,8 @@ def by_split_ratio(
     """
     found = []
     for ratio in ratios:
-        one = Split(split.unit, ratio, max(split.n_center, 1), split.mode)
-        m1 = one(physics, 1, torch.Generator().manual_seed(seed))
+        of_ratio = Split(split.unit, ratio, max(split.n_center, 1), split.mode)
+        m1 = of_ratio(physics, 1, torch.Generator().manual_seed(seed))
         shown = diagnose(physics.masked(m1), [action], support=support, seed=seed, quick=True)
         if action in shown.refused:
             raise ValueError(shown.refused[action])
@@ -62,7 +62,7 @@ def by_split_ratio(
 
 
 def split_words(found: Sequence[SplitFinding]) -> str:
-    """Say what splits show, a line for each ratio; "" for none."""
+    """Describe what splits show, a line for each ratio; "" for none."""
     if not found:
         return ""
     lines = [

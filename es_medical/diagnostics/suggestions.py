@@ -23,11 +23,11 @@ Lines = Bool[Tensor, " w"]
 
 
 class Suggestion(NamedTuple):
-    """Something to change, with what it brings.
+    """A suggested change, with its gain.
 
     Attributes:
         kind: "group" for other transformations, "acquisition" for other measurements.
-        text: a sentence or two, with their numbers.
+        text: one or two sentences, with numbers.
         before: what is within reach now, as a share of n (of the same operator as `after`).
         after: what is within reach then.
     """
@@ -39,7 +39,7 @@ class Suggestion(NamedTuple):
 
 
 def suggest(physics: Operator, diagnosis: Diagnosis, seed: int = 0) -> list[Suggestion]:
-    """Suggest the best group of a diagnosis, then changes of the acquisition that bring 1 % of n or more; the smallest first.
+    """Suggest the best group of a diagnosis, then changes of the acquisition that gain 1 % of n or more; the smallest first.
 
     Only a CT scanner may get one more view; lines, pixels and columns are moved, never added.
 
@@ -72,7 +72,7 @@ def _best_group(diagnosis: Diagnosis) -> list[Suggestion]:
 
 
 def _other_lines(physics: Operator, seed: int) -> list[Suggestion]:
-    """Lines of k-space: a flip brings a line to its mirror image about zero frequency, which may be measured already."""
+    """Suggest other lines of k-space: a flip moves a line to its mirror image about zero frequency, perhaps measured too."""
     height, width = physics.image_size
     action = "d4" if height == width else "flips"
     mask = physics.mask[0].flatten(0, -3)[0].bool().cpu().expand(height, width)
@@ -86,7 +86,7 @@ def _other_lines(physics: Operator, seed: int) -> list[Suggestion]:
 
 
 def _other_masks(mask: Tensor, lines: bool, seed: int) -> dict[str, Tensor]:
-    """Masks with as many samples, in words; the smallest change first."""
+    """List other masks with as many samples, by a description; the smallest change first."""
     height, width = mask.shape
     moved, options = mask.roll(1, -1), {}
     if bool(moved[height // 2, width // 2]):  # zero frequency is still measured
@@ -100,7 +100,7 @@ def _other_masks(mask: Tensor, lines: bool, seed: int) -> dict[str, Tensor]:
 
 
 def _square(physics: Operator, mask: Tensor, now: float) -> list[Suggestion]:
-    """Images that aren't square miss the turns by 90 degrees, which bring lines to the other direction."""
+    """Suggest square images where they aren't: turns by 90 degrees add lines in the other direction."""
     height, width = physics.image_size
     if height == width or not bool((mask == mask[:1]).all()):
         return []
@@ -110,7 +110,7 @@ def _square(physics: Operator, mask: Tensor, now: float) -> list[Suggestion]:
 
 
 def _coverage_of(physics: Operator, action: str) -> Callable[[Tensor], float]:
-    """Coverage of k-space by another mask; sensitivity maps of coils play no part in it."""
+    """Return the coverage of k-space as a function of the mask; coil sensitivity maps do not matter."""
     return lambda mask: coverage(MRI(mask, physics.image_size), action).share
 
 
@@ -135,9 +135,9 @@ def mirrored(lines: Shaped[Tensor, " w"]) -> Shaped[Tensor, " w"]:
 
 
 def without_mirrors(lines: Lines, seed: int) -> Lines:
-    """Put one line of each mirrored pair outside the central block where neither a line nor its mirror image is measured.
+    """Move one line of each mirrored pair outside the central block to where neither it nor its mirror image is measured.
 
-    As many lines as before; each goes to the free place that is nearest in |k|, on a side that is drawn.
+    The number of lines stays; each moves to the nearest free place in |k|, on a random side.
 
     Args:
         lines: measured columns (W,), zero frequency at index W // 2.
@@ -167,7 +167,7 @@ def _center(lines: Lines) -> Lines:
 
 
 def _other_pixels(physics: Pixels, seed: int) -> list[Suggestion]:
-    """Missing pixels under shifts: of pairs that are never measured together no split asks for one given the other."""
+    """Suggest random pixels: of pairs that no shift measures together, no split asks for one given the other."""
     values = pixel_weights(physics).cpu() > 0
     if not bool(values.any()):
         return []
@@ -186,7 +186,7 @@ def _other_pixels(physics: Pixels, seed: int) -> list[Suggestion]:
 
 
 def _redrawn(values: Tensor, seed: int) -> Tensor:
-    """Put as many values at random places."""
+    """Draw the same number of values at random places."""
     drawn = torch.zeros(values.numel(), dtype=torch.bool)
     drawn[torch.randperm(values.numel(), generator=torch.Generator().manual_seed(seed))[: int(values.sum())]] = True
     return drawn.view(values.shape)

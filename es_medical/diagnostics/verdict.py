@@ -11,12 +11,12 @@ FULL = 0.999  # share of n that counts as full rank
 def verdict(
     diagnosis: Diagnosis, remarks: Sequence[str] = (), suggestions: Sequence[str] = (), source: str = "the data file"
 ) -> tuple[str, ...]:
-    """Say in plain words what the operator measures, what transformations add, and what stays unknown; a paragraph each.
+    """Describe what the operator measures, what transformations add, and what stays unknown; a paragraph each.
 
     Args:
-        diagnosis: of the operator.
+        diagnosis: findings of the operator.
         remarks: more paragraphs, before the advice.
-        suggestions: what would help, a sentence or two each (see `es_medical.diagnostics.suggestions`).
+        suggestions: what would help, one or two sentences each (see `es_medical.diagnostics.suggestions`).
         source: where the typical images come from.
     """
     paragraphs = [_alone(diagnosis), _added(diagnosis), _blind(diagnosis), _refused(diagnosis), _pairs(diagnosis)]
@@ -27,7 +27,7 @@ def verdict(
 
 
 def summary_line(finding: Finding, alone: Finding) -> str:
-    """Say in a line what a set of transformations adds, for logs."""
+    """Describe in one line what a set of transformations adds, for logs."""
     label, more = finding.label, f"{percent(finding.share)} of n against {percent(alone.share)} without"
     if finding.gain < LITTLE:
         return f"the group in use ({label}) shows this operator nothing new: {more}"
@@ -86,16 +86,16 @@ def _alone(diagnosis: Diagnosis) -> str:
 def _added(diagnosis: Diagnosis) -> str:
     found = [one for one in diagnosis.findings[1:] if one.gain >= LITTLE]
     if not found:
-        return "None of the transformations looked at adds 1 % of n or more to that."
+        return "None of the transformations examined adds 1 % of n or more to that."
     lines = [f"- {one.label}: {percent(one.gain)} more, {_number(one)} % in all{_note(one, diagnosis)}" for one in found]
     return "\n".join(["What transformations of the image add to that:", *lines])
 
 
 def _note(finding: Finding, diagnosis: Diagnosis) -> str:
     if finding.action == "permutations":
-        return " (to compare with: images are not invariant to them)"
+        return " (for comparison: images are not invariant to them)"
     if finding.action == "fine_rotations" and not diagnosis.turns:
-        angles = f"{N_ANGLES} of the 360 angles, drawn: all of them together show more than ± tells"
+        angles = f"{N_ANGLES} random ones of the 360 angles: all of them together show more than ± says"
         return f" ({angles}; they interpolate: equivariant imaging, method ei, draws them; es does not)"
     return ""
 
@@ -117,19 +117,20 @@ def _refused(diagnosis: Diagnosis) -> str:
 
 
 def _pairs(diagnosis: Diagnosis) -> str:
-    """Every value is measured by some A T_g, but some never along with others: the paper's push-broom scanner."""
+    """Report values that some A T_g measures, but never along with others: the paper's push-broom scanner."""
     pairs = {one.action: one.joint for one in diagnosis.findings if one.joint is not None and one.share >= FULL}
     if all(joint >= FULL for joint in pairs.values()):
         return ""
     shares = ", ".join(f"{percent(joint)} under {SETS[action].label}" for action, joint in pairs.items())
     return (
-        "Every value is measured by some A T_g, but not along with every other one. Of n are measured along with a value that "
-        f"a split shows, at most: {shares}. For the rest nothing asks a network that sees the split: it may put anything there."
+        "Every value is measured by some A T_g, but not along with every other one. At most these shares of n are measured "
+        f"along with a value that a split shows: {shares}. For the rest the loss asks nothing of a network that sees the "
+        "split: it may put anything there."
     )
 
 
 def _null_space(diagnosis: Diagnosis) -> str:
-    """Only necessary conditions can be computed: the words promise no more."""
+    """Describe the null space; only necessary conditions can be computed, so the words promise no more."""
     finding = diagnosis.best or diagnosis.alone
     seen = "the operator" if finding is diagnosis.alone else f"the operator under {finding.label}"
     if finding.share >= FULL and finding.usable >= FULL:
@@ -142,8 +143,8 @@ def _null_space(diagnosis: Diagnosis) -> str:
         return ""
     return (
         f"Out of reach of {seen}: {percent(1 - finding.share)} of n, the common null space of all A T_g. It can't be learnt "
-        "from these measurements, whatever the network: what stands there comes from the network's architecture and training, "
-        "as a prior."
+        "from these measurements, whatever the network: what an image shows there comes from the network's architecture and "
+        "training, as a prior."
     )
 
 
@@ -163,8 +164,8 @@ def _advice(diagnosis: Diagnosis) -> str:
         return "The operator alone sees everything: no transformation is needed."
     if best is None:
         return (
-            "No set of transformations brings this operator 1 % or more: what it does not see needs another acquisition or "
-            "ground truth. A training without ground truth can still denoise what it sees."
+            "No set of transformations adds 1 % of n or more to this operator: what it does not see needs another acquisition "
+            "or ground truth. A training without ground truth can still denoise what it sees."
         )
     knob = " (in the CT bundle: --rotations 4)" if best.action == "fine_rotations" else ""
     return (

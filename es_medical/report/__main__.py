@@ -23,7 +23,7 @@ app = typer.Typer(
 TrackingUri = Annotated[
     str | None, typer.Option(help="MLflow store.", show_default="MLFLOW_TRACKING_URI, else sqlite:///mlflow.db")
 ]
-Scale = Annotated[Literal["demo", "paper"] | None, typer.Option(help="Take the runs of this scale alone.", show_default="all")]
+Scale = Annotated[Literal["demo", "paper"] | None, typer.Option(help="Use only runs of this scale.", show_default="all")]
 Bundles = Annotated[Path, typer.Option(help="Folder of the bundles, for the defaults that commands need not repeat.")]
 
 
@@ -42,9 +42,9 @@ def tables(
     ] = None,
     bundles: Bundles = Path("bundles"),
 ) -> None:
-    """Every table of the paper with our numbers beside the paper's: HTML, Markdown, CSV and LaTeX.
+    """Write every table of the paper with our numbers next to the paper's: HTML, Markdown, CSV and LaTeX.
 
-    Reads finished, tested runs. A method that was not run is an empty row with the command that fills it.
+    Reads finished, tested runs. A method without a run is an empty row with the command that fills it.
     """
     from es_medical.report.formats import write_report
     from es_medical.report.reading.runs import read_runs
@@ -74,7 +74,7 @@ Devices = Annotated[
 ]
 Set = Annotated[list[str] | None, typer.Option("--set", help="Knob of every run as NAME=VALUE; may be repeated.")]
 Effort = Annotated[float, typer.Option(help="Factor of the epochs of every training.", min=0.001)]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the commands of what is missing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print the commands of the missing runs.")]
 
 
 @app.command()
@@ -92,12 +92,12 @@ def reproduce(
     parallel: Parallel = 1,
     devices: Devices = "",
     knobs: Set = None,
-    data_ready: Annotated[bool, typer.Option("--data-ready", help="The demo's data files are in WORK: make none.")] = False,
+    data_ready: Annotated[bool, typer.Option("--data-ready", help="The demo's data files are in WORK already.")] = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Run what is missing of the paper's tables, then build them with `tables`.
+    """Run the trainings that the paper's tables lack; `tables` then builds them.
 
-    A run that is in the MLflow store is not made again; one that was interrupted goes on. At demo scale all data are made
+    A run that is in the MLflow store is not repeated; an interrupted one is resumed. At demo scale all data are made
     first. At the paper's scale each bundle reads its own data file (see the bundle's page).
     """
     from es_medical.report.reading.store import ReportError
@@ -128,9 +128,9 @@ def sweep(
     devices: Devices = "",
     knobs: Set = None,
 ) -> None:
-    """Compressed sensing at its five compression levels, as child runs of one MLflow run that gets the paper's figure.
+    """Run compressed sensing at its five compression levels, as child runs of one MLflow run that gets the paper's figure.
 
-    What is in the store already is not run again.
+    Runs that are in the store already are not repeated.
     """
     from es_medical.report.reading.store import ReportError
     from es_medical.report.running.plan import plan
@@ -156,22 +156,22 @@ def _how(
     knobs: list[str] | None,
     data_ready: bool = False,
 ) -> Reproduction:
-    """What the options of a reproduction mean."""
+    """Convert the options of a reproduction."""
     from rich.console import Console
 
     from es_medical.report.running.reproduce import Reproduction, parse_knobs, store
 
-    chosen = tuple(one.strip() for one in devices.split(",") if one.strip())
+    chosen = tuple(device.strip() for device in devices.split(",") if device.strip())
     given = parse_knobs(knobs or [])
     return Reproduction(scale, seed, store(tracking_uri), bundles, work, parallel, chosen, Console(), given, data_ready)
 
 
 def stop(error: Exception) -> NoReturn:
-    """End a command with a message."""
+    """Print an error and exit with status 1."""
     typer.echo(f"error: {error}", err=True)
     raise typer.Exit(1)
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an ended command ends its runs
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a terminated command also ends its runs
     app(prog_name="python -m es_medical.report")

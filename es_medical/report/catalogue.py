@@ -7,24 +7,24 @@ from es_medical.knobs import number
 from es_medical.report.paper import ABLATIONS, TABLES, UNKNOWN_NOISE, PaperTable, sensing_table
 
 NOISY = 0.05
-"""Noise level from which MRI is the paper's noise-dominated setting: it has 0.005 and 0.1."""
+"""Noise level from which MRI counts as the paper's noise-dominated setting; the paper has 0.005 and 0.1."""
 
 
 class Study(NamedTuple):
     """One experiment of the paper.
 
     Attributes:
-        key: of the paper's table (`es_medical.report.paper`).
-        bundle: that runs it.
-        overlays: after train.yaml, for the paper's scale.
-        demo_overlays: after train.yaml, at demo scale.
-        demo_knobs: at demo scale, what no overlay says.
+        key: key of the paper's table (`es_medical.report.paper`).
+        bundle: bundle that runs it.
+        overlays: configurations after train.yaml, at the paper's scale.
+        demo_overlays: configurations after train.yaml, at demo scale.
+        demo_knobs: knobs at demo scale that no overlay sets.
         data: command that makes the paper's data; SRC is the downloaded archive.
-        demo_data: command that makes the demo's.
+        demo_data: command that makes the demo's data.
         methods: rows of the paper's table that are trained.
-        more: methods that `reproduce` runs beside them.
-        mask: kind of mask that tells studies of one bundle apart; "" for any.
-        noisy: likewise the noise level, above or below `NOISY`; None for any.
+        more: methods that `reproduce` runs in addition.
+        mask: kind of mask that distinguishes studies of one bundle; "" for any.
+        noisy: likewise, whether the noise level is at least `NOISY`; None for any.
     """
 
     key: str
@@ -40,13 +40,13 @@ class Study(NamedTuple):
     noisy: bool | None = None
 
     def holds(self, bundle: str, operator: Mapping[str, str]) -> bool:
-        """Whether runs of a bundle with these knobs of the operator belong to this study."""
+        """Whether runs of a bundle with these operator knobs belong to this study."""
         sigma = number(operator.get("sigma"))
         noise_fits = self.noisy is None or sigma is None or (sigma >= NOISY) == self.noisy
         return bundle == self.bundle and self.mask in ("", operator.get("mask", "values")) and noise_fits
 
     def table(self, operator: Mapping[str, str]) -> PaperTable | None:
-        """Return the paper's table to compare with, None where the paper has no such point."""
+        """Return the paper's table to compare with, None if the paper has no such operator."""
         if self.key == "sensing":
             return sensing_table(number(operator.get("ratio")) or 0.3)
         return TABLES[self.key]
@@ -83,7 +83,7 @@ STUDIES = (
         (
             ("data_file", "demo_10db.h5"),
             ("experiment", "fastmri_synthetic_x6_demo"),
-            ("step", "1.0"),  # the demo's own serve 40 dB, as do the next three; at 10 dB they don't
+            ("step", "1.0"),  # the demo's own value, like the next three, is for 40 dB and not for 10 dB
             ("split_ratio", "0.8"),
             ("weighting", "none"),
             ("eval_split_input", "true"),
@@ -168,9 +168,9 @@ STUDIES = (
         ("mc", "tv"),
     ),
 )
-"""In the order of the report."""
+"""The experiments, in the order of the report."""
 
 
 def study_of(bundle: str, operator: Mapping[str, str]) -> Study | None:
-    """Return the study that runs of a bundle belong to, None for a bundle of the user's own."""
+    """Return the study that runs of a bundle belong to, None for any other bundle."""
     return next((study for study in STUDIES if study.holds(bundle, operator)), None)

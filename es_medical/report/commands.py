@@ -1,4 +1,4 @@
-"""The commands that fill empty cells: complete, from the folder that holds `bundles/`."""
+"""The commands that fill empty cells: complete, to be run in the folder that holds `bundles/`."""
 
 import shlex
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ def train_command(
     seed: str = "0",
     tracking_uri: str | None = None,
 ) -> str:
-    """Return the command that trains and tests one method; its weights get a folder of their own.
+    """Return the command that trains and tests one method; its weights get their own folder.
 
     >>> print(train_command("lidc_ct", "es").partition(" --ckpt_dir")[0])
     python -m monai.bundle run --config_file bundles/lidc_ct/configs/train.yaml --bundle_root bundles/lidc_ct --method es
@@ -32,7 +32,7 @@ def train_command(
 
 
 def planned_command(study: Study, method: str, scale: str, tracking_uri: str | None = None) -> str:
-    """Return the command of one method of a study that has no run yet: the configuration as it is."""
+    """Return the command of one method of a study that has no run yet: the unchanged configuration."""
     demo = scale == "demo"
     overlays = study.demo_overlays if demo else study.overlays
     knobs = dict(study.demo_knobs) if demo else {}
@@ -48,17 +48,17 @@ def sibling_command(
     unknown_noise: bool = False,
     knobs: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the command that puts one more method beside a run: same data, operator, network and experiment.
+    """Return the command that adds a method to an existing run: same data, operator, network and experiment.
 
     Args:
-        study: of both.
-        method: to run.
-        sibling: the run that is there.
-        tracking_uri: of the store that it is in.
-        bundles: folder of the bundles, for the defaults of their configurations; where it has none, only what chooses the
-            data, the operator and the experiment is set.
+        study: study of both.
+        method: method to run.
+        sibling: the existing run.
+        tracking_uri: store of the existing run.
+        bundles: folder of the bundles, for the defaults of their configurations; without them, only the knobs of data,
+            operator and experiment are set.
         unknown_noise: add the overlay of unknown noise.
-        knobs: that differ from the sibling's.
+        knobs: knobs that differ from the sibling's.
     """
     overlays = study.demo_overlays if sibling.scale == "demo" else study.overlays
     defaults = _defaults(bundles / study.bundle / "configs", overlays)
@@ -72,24 +72,24 @@ def sibling_command(
 
 
 def _folder(bundle: str, method: str, overlays: tuple[str, ...], knobs: Mapping[str, str], seed: str) -> str:
-    """Weights of different trainings never overwrite each other."""
+    """Return the folder of the weights: those of different trainings never overwrite each other."""
     ratio = f"ratio{knobs['ratio']}" if "ratio" in knobs else ""
     parts = [method, *overlays, ratio, f"seed{seed}" if seed != "0" else ""]
     return f"bundles/{bundle}/models/{'-'.join(part for part in parts if part)}"
 
 
 def _without_experiment(knobs: Mapping[str, str]) -> dict[str, str]:
-    """The overlay of unknown noise names an experiment itself."""
+    """Leave out the experiment, which the overlay of unknown noise names itself."""
     return {name: value for name, value in knobs.items() if name not in ("experiment", "assumed_sigma")}
 
 
 def _defaults(configs: Path, overlays: tuple[str, ...]) -> dict[str, Any]:
-    """Plain top-level values of the configurations that are there; expressions ("@", "$") are left out."""
+    """Return plain top-level values of the configurations that exist; expressions ("@", "$") are left out."""
     values = read_knobs(configs, [name for name in ("train", *overlays) if (configs / f"{name}.yaml").is_file()])
     plain = {name: value for name, value in values.items() if not isinstance(value, dict)}
     return {name: value for name, value in plain.items() if not str(value).startswith(("@", "$"))}
 
 
 def _quoted(value: str) -> str:
-    """As one word of a shell; lists in the form that MONAI's command line reads."""
+    """Quote a value for the shell; lists in the form that MONAI's command line reads."""
     return f'"{value}"' if value.startswith("[") and '"' not in value else shlex.quote(value)

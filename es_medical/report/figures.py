@@ -1,4 +1,4 @@
-"""Training curves, compression levels and the equivariance ablation as pictures. No global state of matplotlib is touched."""
+"""Training curves, compression levels and the equivariance ablation as pictures. No global state of matplotlib is used."""
 
 from collections.abc import Sequence
 from io import BytesIO
@@ -32,7 +32,7 @@ def png(figure: "Figure") -> bytes:
 
 
 def curves_figure(group: Group) -> "Figure | None":
-    """PSNR of the validation items against epochs and against training time; None where no run has a curve."""
+    """Draw PSNR of the validation items against epochs and training time; None where no run has a curve."""
     drawn = {method: seeds for method, seeds in curves(group.runs).items() if any(len(one.psnr) > 1 for one in seeds)}
     if not drawn:
         return None
@@ -51,7 +51,7 @@ def curves_figure(group: Group) -> "Figure | None":
 
 
 def levels_figure(levels: Levels) -> "Figure":
-    """PSNR against the compression level, ours solid and the paper's dotted; the level grows to the right as in the paper."""
+    """Draw PSNR against the compression level, ours solid, the paper's dotted; the level grows to the right as in the paper."""
     figure = _figure(8, 4.2)
     axes = figure.subplots()
     for method in sorted(levels.points, key=place):
@@ -70,7 +70,7 @@ def levels_figure(levels: Levels) -> "Figure":
 
 
 def ablation_figure(table: Table) -> "Figure | None":
-    """PSNR and EQUIV of each loss with an equivariant network and without; None where no pair is complete."""
+    """Draw PSNR and EQUIV of each loss with an equivariant network and without; None where no pair is complete."""
     rows = {row.method: row for row in table.rows}
     pairs = [(rows[a], rows[b]) for a, b in PAIRS if a in rows and b in rows and rows[a].scores and rows[b].scores]
     if not pairs:
@@ -88,13 +88,13 @@ def ablation_figure(table: Table) -> "Figure | None":
 
 
 def _pair_name(other: Row) -> str:
-    """The loss of a pair, by its row without equivariance: ES has two of them."""
+    """Name the loss of a pair by its row without equivariance, of which ES has two."""
     name = other.label.partition(",")[0]
     return f"{name}, g in the loss" if other.method == "es_neq" else name
 
 
 def _ablation_point(axes: "Axes", row: Row, name: str, y: float, marker: str) -> None:
-    """Our mean with its standard deviation, and the paper's mean, hollow, on the same line."""
+    """Draw our mean with its standard deviation, and the paper's mean, hollow, on the same line."""
     score, printed = row.scores.get(name), getattr(row.paper, name).mean if row.paper else None
     if score is not None and score.mean < MAX_DB:
         axes.errorbar([score.mean], [y], xerr=[score.sd or 0.0], marker=marker, color=_colour(marker), capsize=2)
@@ -131,14 +131,14 @@ def _figure(width: float, height: float) -> "Figure":
 
 
 def _style(method: str) -> dict[str, str]:
-    """One colour for a loss; dashed where the network is not equivariant."""
+    """Return one colour for each loss; dashed where the network is not equivariant."""
     row = shown(method)
     dashed = not row.equivariant and row.kind != LEARNING_FREE
     return {"color": row.colour, "linestyle": "--" if dashed else "-"}
 
 
 def _zero_line(group: Group, axes: "Sequence[Axes]") -> None:
-    """The learning-free reconstruction, which every run logs."""
+    """Draw the score of the baseline, which every run logs, as a line."""
     for run in group.all_runs:
         points = run.details.curves.get("val/baseline_psnr")
         if points:
@@ -154,5 +154,5 @@ def _axes(axes: "Axes", x: str, y: str) -> None:
 
 
 def _level(ratio: float) -> float:
-    """Compression level in percent of m / n."""
+    """Return the compression level, 1 - m / n, in percent."""
     return round(100 * (1 - ratio), 6)

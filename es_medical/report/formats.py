@@ -1,7 +1,7 @@
-"""The files of a report: an HTML page, Markdown with pictures beside it, LaTeX and CSV of each table.
+"""The files of a report: an HTML page, Markdown with its pictures, LaTeX and CSV of each table.
 
-Whole documents are jinja2 templates (`templates/`): pandas' Styler writes single tables, with a style sheet for each. CSV goes
-through pandas.
+Documents are jinja2 templates (`templates/`), as pandas' Styler writes single tables, with a style sheet for each. Pandas
+writes the CSV files.
 """
 
 from base64 import b64encode
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 INTRO = (
     "Scores are means ± standard deviations over test items (not over trainings); PSNR and EQUIV in dB. In bold, the best "
-    "self-supervised score of a table. Our numbers and the paper's stand side by side, each with its setting: they can be "
-    "compared only where the settings are alike.",
-    "Training is the time of the training steps, validation not counted; the weights that are tested are those of the epoch "
-    "that the validation chose. ∞ is an error below what 100 dB mean. Several seeds are averaged item by item.",
+    "self-supervised score of a table. Our numbers and the paper's are side by side, each with its setting: they can be "
+    "compared only where the settings agree.",
+    "Training is the time of the training steps, validation not counted; the tested weights are those of the epoch that "
+    "the validation chose. ∞ is an error below that of 100 dB. Several seeds are averaged item by item.",
 )
 LATEX = str.maketrans(
     {
@@ -41,11 +41,11 @@ SCORE_COLUMNS = {
     "_sd_between_seeds": "between_seeds",
     "_best": "best",
 }
-"""Columns of a score in CSV, after its name, and the fields of `Score` that they hold."""
+"""Columns of a score in CSV, as suffixes of its name, and the fields of `Score` that they hold."""
 
 
 def write_report(report: Report, out: Path) -> list[Path]:
-    """Write the report into a folder, which is made; files of the same names are replaced.
+    """Write the report into a folder, made if absent; existing files are replaced.
 
     Returns:
         The files: report.html, report.md, then csv/*.csv, tex/*.tex and figures/*.png.
@@ -64,7 +64,7 @@ def write_report(report: Report, out: Path) -> list[Path]:
 
 
 def html(report: Report) -> str:
-    """Lay out the report as one HTML page without scripts and links; the pictures are inside."""
+    """Lay out the report as one HTML page without scripts and links; the pictures are embedded."""
     return _environment(autoescape=True).get_template("report.html").render(report=report, intro=INTRO)
 
 
@@ -92,7 +92,7 @@ def escape(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Return text as Markdown that does not end a cell or begin an emphasis."""
+    """Escape text for Markdown, so that it neither ends a table cell nor starts emphasis."""
     return text.replace("|", "\\|").replace("*", "\\*").replace("_", "\\_")
 
 
@@ -111,7 +111,7 @@ def records(section: Section) -> dict[str, list[dict[str, Any]]]:
 
 
 def _record(table: Table, row: Row) -> dict[str, Any]:
-    """One row of a table as plain numbers; None where there is none."""
+    """Return one row of a table as plain numbers; None for missing ones."""
     record: dict[str, Any] = {"table": table.title, "method": row.method, "label": row.label, "kind": kind(row.method)}
     record |= {"noise_known": row.known, "seeds": row.seeds}
     for name in SCORES:
@@ -131,8 +131,8 @@ def _environment(escaped: Callable[[str], str] | None = None, brackets: str = "{
     """Make the environment of the templates.
 
     Args:
-        escaped: how text of a format is escaped; what the template marks as safe stays as it is. None for HTML.
-        brackets: around "%" for statements, and doubled around expressions.
+        escaped: how the format escapes text; what the template marks as safe is not escaped. None for HTML.
+        brackets: put around "%" for statements, doubled for expressions.
         autoescape: escape as HTML.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined

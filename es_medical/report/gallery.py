@@ -1,4 +1,4 @@
-"""Input, every method, target, and error maps that all have one scale."""
+"""Pictures of the input, each method and the target, with error maps on one scale."""
 
 from collections.abc import Mapping, Sequence
 from io import BytesIO
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 SIDE = 1.7  # inches of a panel
 INPUT = "Input"
 MOST = 3
-"""Cases that are shown."""
+"""Largest number of cases shown."""
 
 CLIPPED = 99.5
-"""Percentile of the methods' errors at the end of the scale, so that one bright pixel does not darken every map."""
+"""Percentile of the methods' errors at the end of the scale, so that a single bright pixel does not darken all maps."""
 
 
 def gallery(group: Group) -> "list[Figure]":
-    """Make one picture for each case that all shown methods have; from logged pictures where arrays were not logged."""
+    """Make one figure for each case that all shown methods have; from logged pictures if no arrays were logged."""
     methods = [method for method in sorted(group.runs, key=place) if shown(method).equivariant or method.endswith("tv")]
     runs = {method: group.runs[method][0] for method in methods}
     found = {method: one for method, run in runs.items() if (one := arrays(run)) is not None}
@@ -40,7 +40,7 @@ def gallery(group: Group) -> "list[Figure]":
 
 
 def _case(item: str, found: Mapping[str, Cases], runs: Mapping[str, Run]) -> "Figure":
-    """Images above, errors below; the window and the error scale are the same in every panel."""
+    """Draw images above and errors below; the window and the error scale are the same in every panel."""
     from matplotlib.figure import Figure
 
     first = next(iter(found.values()))
@@ -63,7 +63,7 @@ def _case(item: str, found: Mapping[str, Cases], runs: Mapping[str, Run]) -> "Fi
 
 
 def _errors(figure: "Figure", axes: "Sequence[Axes]", images: Mapping[str, Array], target: Array) -> None:
-    """Error maps on the scale of the methods' own errors; the input's, far larger, may be clipped."""
+    """Draw error maps on the scale of the methods' errors; the far larger error of the input may be clipped."""
     errors = {name: _error(image, target) for name, image in images.items()}
     methods = [error for name, error in errors.items() if name != INPUT]
     highest = float(np.percentile(np.stack(methods), CLIPPED)) or 1.0
@@ -89,7 +89,7 @@ def _show(axis: "Axes", values: Array, window: tuple[float, float]) -> None:
 
 
 def _strips(case: int, strips: Mapping[str, bytes]) -> "Figure":
-    """The logged picture of each method, one below the other: each panel says its window, which all of them share."""
+    """Draw the logged picture of each method, one below the other; all panels share the window that they state."""
     from matplotlib.figure import Figure
     from PIL import Image
 

@@ -1,4 +1,4 @@
-"""Tables as text, the same in every format; each format marks the best and escapes in its own way."""
+"""Tables as text, the same in every format; each format marks the best score and escapes text in its own way."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ EMPTY, MISSING = "N/A", "missing"
 
 
 class Cell(NamedTuple):
-    """Text of a cell; bold for the best; the command that fills an empty one."""
+    """Text of a cell; bold for the best score; the command that fills an empty cell."""
 
     text: str
     bold: bool = False
@@ -29,13 +29,13 @@ class Grid(NamedTuple):
 
     Attributes:
         title: what it shows.
-        titles: of the columns; those of the paper's numbers begin with "paper".
-        rows: of cells.
+        titles: titles of the columns; those of the paper's numbers begin with "paper".
+        rows: rows of cells.
         notes: remarks below it.
         slug: name of its LaTeX file, "" for none.
         settings: what our numbers and the paper's were measured on, as sentences.
         rules: rows before which a rule is drawn.
-        commands: that fill empty rows or points, with their labels: one command may fill several.
+        commands: commands that fill empty rows or points, with the labels of those that each one fills.
         data_command: command that makes the data, where there are no runs yet.
     """
 
@@ -75,7 +75,7 @@ def table_grid(table: Table) -> Grid:
 
 
 def _cells(row: Row, scores: Sequence[str]) -> tuple[Cell, ...]:
-    """One row; the first score of a row without a run has the command that fills it."""
+    """Return the cells of a row; the first score of a row without a run has the command that fills it."""
     none = "" if row.command else EMPTY
     ours = [score_cell(row.scores.get(name), name, none) for name in scores]
     if row.command and ours:
@@ -91,7 +91,7 @@ def _paper(row: Row, name: str) -> str:
 
 
 def score_cell(score: Score | None, name: str, none: str = EMPTY) -> Cell:
-    """Mean ± standard deviation; ∞ is exact (`MAX_DB` stands for it where an infinite value is not kept).
+    """Write mean ± standard deviation; ∞ is exact (logged as `MAX_DB` where infinite values can't be).
 
     >>> score_cell(Score(28.456, 2.971, 100), "psnr").text, score_cell(Score(float("inf"), None, 3), "equiv").text
     ('28.46 ± 2.97', '∞')
@@ -106,7 +106,7 @@ def score_cell(score: Score | None, name: str, none: str = EMPTY) -> Cell:
 
 
 def duration(seconds: float) -> str:
-    """Hours, minutes or seconds, in three digits.
+    """Write a duration in hours, minutes or seconds, with three digits.
 
     >>> duration(42), duration(150), duration(13800 * 24)
     ('42 s', '2.5 min', '92 h')
@@ -169,6 +169,6 @@ _TIME = (
 
 def _target(found: Race) -> str:
     if found.target is None or found.baseline is None:
-        return "No target: it takes a supervised run and the baseline's PSNR on the validation items."
+        return "No target: it needs a supervised run and the baseline's PSNR on the validation items."
     share = f"{SHARE:.0%}".replace("%", " %")
     return f"Target {found.target:.2f} dB: the baseline's {found.baseline:.2f} dB and {share} of supervised's gain over it."

@@ -1,4 +1,4 @@
-"""Runs that belong in one table: same experiment, bundle, operator and data; for each method and seed the newest."""
+"""Group the runs that belong in one table: same experiment, bundle, operator and data; the newest of each method and seed."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -28,7 +28,7 @@ class Group:
 
     Attributes:
         key: what they have in common.
-        runs: method to its runs, one of each seed, by seed.
+        runs: the runs of each method, one for each seed, sorted by seed.
         remarks: what was left out, and in which knobs the runs differ.
     """
 
@@ -48,7 +48,7 @@ class Group:
 
     @property
     def any_run(self) -> Run:
-        """A run that represents the group's data, operator and network: of ES if there is one, else the newest."""
+        """The run that represents the group's data, operator and network: one of ES, else the newest."""
         return self.runs["es"][0] if "es" in self.runs else max(self.all_runs, key=lambda run: run.start)
 
     @property
@@ -61,7 +61,7 @@ def group_runs(runs: Iterable[Run]) -> list[Group]:
     """Divide runs into tables, in the paper's order, then by experiment and operator.
 
     For each method and seed one run is kept: the newest that includes a training, else the newest. Runs on other data, with
-    another operator or of another experiment are in groups of their own.
+    another operator or of another experiment are in separate groups.
     """
     by_key: dict[Key, list[Run]] = defaultdict(list)
     for run in runs:
@@ -103,7 +103,7 @@ def _differing(first: Run, second: Run) -> list[str]:
 
 
 def _differences(kept: Mapping[str, tuple[Run, ...]]) -> list[str]:
-    """Say which knobs differ between the methods of a table, which should have one architecture and one training procedure."""
+    """List the knobs that differ between the methods of a table, which should share architecture and training procedure."""
     runs = [run for runs in kept.values() for run in runs]
     names = sorted({name for run in runs[1:] for name in _differing(runs[0], run)})
     found = []

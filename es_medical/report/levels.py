@@ -1,4 +1,4 @@
-"""PSNR against the compression level, gathered from the groups of compressed sensing: one operator for each level."""
+"""PSNR against the compression level, collected from the groups of compressed sensing, one operator for each level."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -20,11 +20,11 @@ class Levels(NamedTuple):
     """One figure.
 
     Attributes:
-        experiment: MLflow's name, and the study; runs of several of them are never joined.
-        scale: of the runs.
-        points: method to ratio m / n to its PSNR.
-        notes: on points of different items or files.
-        commands: of the paper's points that have no run, with what they are.
+        experiment: name of the MLflow experiment, and the study; runs of different ones are never joined.
+        scale: scale of the runs.
+        points: PSNR by method and ratio m / n.
+        notes: remarks on points of different items or files.
+        commands: commands of the paper's points that have no run, by their labels.
     """
 
     experiment: str
@@ -35,7 +35,7 @@ class Levels(NamedTuple):
 
 
 def gather(groups: Iterable[Group], context: Context) -> list[Levels]:
-    """Gather the groups of compressed sensing, one figure for each experiment, study and scale."""
+    """Collect the groups of compressed sensing, one figure for each experiment, study and scale."""
     by_experiment: dict[tuple[str, str, str], list[Group]] = defaultdict(list)
     for group in groups:
         if group.study and group.study.key == "sensing" and not group.key.variant and "ratio" in group.operator:
@@ -92,25 +92,25 @@ def _scores(group: Group) -> dict[str, Score]:
 
 
 def _missing(points: Mapping[str, Mapping[float, Score]], shown: Mapping[float, Group], context: Context) -> dict[str, str]:
-    """Commands of the paper's points that have no run; of a level without any run they make the data first."""
+    """Return commands for the paper's points that have no run; for a level without any run they make the data first."""
     study = next(study for study in STUDIES if study.key == "sensing")
     some = next(iter(shown.values()))
     commands = {}
     for ratio in RATIOS:
-        there = next((group for one, group in shown.items() if abs(one - ratio) < 1e-6), None)
+        group = next((group for shown_ratio, group in shown.items() if abs(shown_ratio - ratio) < 1e-6), None)
         for method in study.methods:
             if any(abs(one - ratio) < 1e-6 for one in points.get(method, {})):
                 continue
             name = f"{label(method)}, {100 * (1 - ratio):g} %"
-            if there is not None:
-                commands[name] = sibling_command(study, method, there.any_run, context.tracking_uri, context.bundles)
+            if group is not None:
+                commands[name] = sibling_command(study, method, group.any_run, context.tracking_uri, context.bundles)
             else:
                 commands[name] = _new_level(study, method, ratio, some, context)
     return commands
 
 
 def _new_level(study: Study, method: str, ratio: float, some: Group, context: Context) -> str:
-    """Make the data of a level, and run a method on them in the experiment of the others."""
+    """Return the command that makes the data of a level and runs a method on them, in the experiment of the other levels."""
     demo = some.key.scale == "demo"
     file = f"demo_digits_ratio{ratio:g}.h5" if demo else f"bundles/{study.bundle}/data/mnist_ratio{100 * ratio:.0f}.h5"
     data = f"python -m data_prep {'demo digits' if demo else 'mnist SRC'} {file} --ratio {ratio:g}"

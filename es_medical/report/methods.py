@@ -1,13 +1,13 @@
-"""How tables name and order methods, also those that are not ours."""
+"""Names and order of methods in tables, including methods that are not ours."""
 
 from es_medical.methods import BASELINE, OTHER, TABLE, Method
 
 PAIRS = tuple((method.pair, name) for name, method in TABLE.items() if method.pair)
-"""A loss with an equivariant network, and the same loss without."""
+"""Each loss with an equivariant network, and the same loss without."""
 
 
 def shown(name: str) -> Method:
-    """Return a row of the table of methods; one that is not ours counts as equivariant, so that main tables show it."""
+    """Return a method by its name; one that is not ours counts as equivariant, so that the main tables show it."""
     return TABLE.get(name) or Method(name, name, OTHER)
 
 

@@ -1,9 +1,9 @@
 """The paper's own numbers, each with its setting and its source: `paper_rows.csv` and `paper_tables.csv` beside this file.
 
-A number is there as the paper prints it ("28.46 ± 2.97"), so that it can be compared with the paper by eye; `Printed.mean` and
-`Printed.sd` read it. PSNR and EQUIV are in dB, `s_per_epoch` in seconds. Sources are labels in the paper's source. Training
-times (tbl:training_durations) are of one RTX 3090 Ti for inpainting and of one H100 for MRI. Points of compressed sensing, one
-row for each ratio m / n, are those of a figure, in full precision.
+Numbers are stored as the paper prints them ("28.46 ± 2.97"), so that they can be compared with the paper by eye;
+`Printed.mean` and `Printed.sd` read them. PSNR and EQUIV are in dB, `s_per_epoch` in seconds. Sources are labels in the
+paper's source. Training times (tbl:training_durations) are of one RTX 3090 Ti for inpainting and of one H100 for MRI. Points
+of compressed sensing, one row for each ratio m / n, are those of a figure, in full precision.
 """
 
 import csv
@@ -38,7 +38,7 @@ class PaperRow(NamedTuple):
 
     Attributes:
         label: as the paper names it.
-        method: our name (`--method`), "baseline" for the operator's own linear reconstruction.
+        method: our name of it (`--method`), "baseline" for the operator's own linear reconstruction.
         psnr: dB.
         ssim: without unit.
         equiv: dB.
@@ -68,7 +68,7 @@ class PaperTable(NamedTuple):
 
 
 class Duration(NamedTuple):
-    """Training of one method in the paper: seconds of an epoch, and epochs."""
+    """Training of one method in the paper: seconds per epoch, and number of epochs."""
 
     method: str
     seconds_per_epoch: int
@@ -89,7 +89,7 @@ def _row(row: Mapping[str, str]) -> PaperRow:
 
 
 def _part(part: str) -> dict[str, PaperTable]:
-    """Tables of one part by key; all parts of a key have the setting of its methods."""
+    """Return the tables of one part by key; all parts of a key share one setting."""
     settings = {row["key"]: row["setting"] for row in _TABLES if row["setting"]}
     rows: dict[str, list[PaperRow]] = defaultdict(list)
     for row in _ROWS:
@@ -132,7 +132,7 @@ LEVELS = {
 
 
 def sensing_table(ratio: float) -> PaperTable | None:
-    """Return the figure's points at one ratio m / n, to 0.01 dB, as a table; None for a ratio that the figure has not."""
+    """Return the figure's points at one ratio m / n, to 0.01 dB, as a table; None for a ratio that the figure does not have."""
     at = [row for row in _SENSING if abs(float(row["ratio"]) - ratio) < 1e-6]
     if not at:
         return None

@@ -1,4 +1,4 @@
-"""The whole report as one record, before it is written in any format."""
+"""Make the whole report as one record, before it is written in any format."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from es_medical.report.tables import Context, Table, ablation_table, absent_tabl
 
 
 class Picture(NamedTuple):
-    """A figure: name of its file, what it shows, PNG."""
+    """A figure: name of its file, caption, PNG."""
 
     name: str
     caption: str
@@ -26,7 +26,7 @@ class Picture(NamedTuple):
 
 
 class Section(NamedTuple):
-    """One experiment: every table as text, pictures; the tables beside the paper's, differences and times as numbers."""
+    """One experiment: tables as text, and pictures; tables next to the paper's, differences and times as numbers."""
 
     title: str
     grids: tuple[Grid, ...]
@@ -45,16 +45,16 @@ class Report(NamedTuple):
 
 
 def make_report(found: Found, context: Context, scale: str | None = None, everything: bool = True) -> Report:
-    """Make tables and figures of runs.
+    """Make the tables and figures of runs.
 
     Args:
         found: the runs.
-        context: for the commands of missing runs.
-        scale: of the commands of experiments without any run; None takes demo.
-        everything: list experiments of the paper without any run too.
+        context: context of the commands of missing runs.
+        scale: scale of the commands of experiments without any run; None takes demo.
+        everything: also list experiments of the paper without any run.
 
     Raises:
-        ReportError: there are no runs; the message has the command to begin with.
+        ReportError: there are no runs; the message has the commands to begin with.
     """
     if not found.runs:
         raise ReportError(_nothing(found, context, scale or "demo"))

@@ -1,4 +1,4 @@
-"""Differences of ES and other methods on the same test items, with a bootstrap confidence interval."""
+"""Differences between ES and other methods on the same test items, with a bootstrap confidence interval."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -25,17 +25,17 @@ class Interval(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """ES - another method, item by item.
+    """ES minus another method, item by item.
 
     Attributes:
-        method: the other one.
+        method: the other method.
         label: its name in tables.
         name: psnr (dB) or ssim.
-        n: items that both have.
+        n: number of items that both have.
         interval: mean difference over these items.
-        es_only: items that only ES has.
-        other_only: items that only the other one has.
-        undefined: common items where one of them has no finite value, left out.
+        es_only: number of items that only ES has.
+        other_only: number of items that only the other method has.
+        undefined: number of common items without two finite values, left out.
     """
 
     method: str
@@ -49,7 +49,7 @@ class Difference(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """In words: whether the interval lies above or below 0."""
+        """Whether the interval lies above or below 0, in words."""
         low, high = self.interval.low, self.interval.high
         if low is None or high is None:
             return "too few items"
@@ -60,7 +60,7 @@ def differences(group: Group, reference: str = "es") -> list[Difference]:
     """Compare ES with every other method of a group; empty where ES was not run. The items are the units.
 
     Items are matched by their id; several seeds are averaged item by item first. Items of one subject are not independent:
-    where there are few subjects the intervals are too narrow.
+    with few subjects the intervals are too narrow.
     """
     if reference not in group.runs:
         return []
@@ -80,12 +80,12 @@ def difference(method: str, shown: str, name: str, first: Mapping[str, float], s
     common = [one for one in first if one in second]
     values = [first[one] - second[one] for one in common]
     finite = [value for value in values if math.isfinite(value)]
-    lonely = (len(first) - len(common), len(second) - len(common))
-    return Difference(method, shown, name, len(finite), interval(finite), *lonely, len(values) - len(finite))
+    unmatched = (len(first) - len(common), len(second) - len(common))
+    return Difference(method, shown, name, len(finite), interval(finite), *unmatched, len(values) - len(finite))
 
 
 def interval(values: Sequence[float], seed: int = SEED) -> Interval:
-    """Mean of values with its 95 % bootstrap interval (BCa, 9,999 resamples, seeded).
+    """Return the mean of values with its 95 % bootstrap interval (BCa, 9,999 resamples, seeded).
 
     >>> interval([1.0, 1.0, 1.0])
     Interval(mean=1.0, low=1.0, high=1.0)
@@ -97,7 +97,7 @@ def interval(values: Sequence[float], seed: int = SEED) -> Interval:
     mean = float(np.mean(values))
     if len(values) < 2:
         return Interval(mean, None, None)
-    if max(values) == min(values):  # BCa has no acceleration of a constant
+    if max(values) == min(values):  # the acceleration of BCa is undefined for a constant
         return Interval(mean, mean, mean)
     found = bootstrap(
         (np.asarray(values),),

@@ -1,4 +1,4 @@
-"""The paper's tables with our numbers beside the paper's: of methods, of architectures, of unknown noise."""
+"""The paper's tables with our numbers next to the paper's: of methods, of architectures, of unknown noise."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,12 +26,12 @@ class Row(NamedTuple):
         method: its name for `--method`, "baseline" for the operator's own linear reconstruction.
         label: its name in the table.
         known: whether the loss knows the noise level.
-        scores: psnr, ssim, equiv, those that there are; empty for a missing run.
-        training: its duration, None for what is not trained.
+        scores: those of psnr, ssim and equiv that exist; empty for a missing run.
+        training: its duration, None for an untrained method.
         seeds: number of runs that were averaged.
         paper: the paper's row.
         paper_training: the paper's duration.
-        command: that fills the row, "" where it is filled.
+        command: command that fills the row, "" if it is filled.
     """
 
     method: str
@@ -46,7 +46,7 @@ class Row(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table of methods, ours beside the paper's.
+    """A table of methods, our numbers next to the paper's.
 
     Attributes:
         slug: name of its files.
@@ -68,23 +68,23 @@ class Table(NamedTuple):
 
 
 class Context(NamedTuple):
-    """What commands are made from: the store's URI, and the folder of the bundles."""
+    """What the commands need: the URI of the store, and the folder of the bundles."""
 
     tracking_uri: str | None = None
     bundles: Path = Path("bundles")
 
 
 Command = Callable[[str, bool], str]
-"""From (method, loss knows the noise level) to the command that runs it."""
+"""(method, whether the loss knows the noise level) -> the command that runs it."""
 
 
 def method_table(group: Group, context: Context) -> Table:
     """Make the table of methods of a group: the paper's rows, and every other method that has equivariant runs."""
     study = group.study
     paper = study.table(group.operator) if study and not group.key.variant else None
-    there = [method for method in group.runs if shown(method).equivariant or kind(method) == LEARNING_FREE]
+    tested = [method for method in group.runs if shown(method).equivariant or kind(method) == LEARNING_FREE]
     expected = study.methods if study and not group.key.variant else ()
-    methods = sorted({*there, *expected, BASELINE}, key=place)
+    methods = sorted({*tested, *expected, BASELINE}, key=place)
     rows = _rows([(method, True) for method in methods], group.runs, paper, study, _command(group, study, context))
     title = f"{paper.title if paper else group.key.bundle}{': ' + group.key.variant if group.key.variant else ''}"
     return Table(slug(group), title, describe(group.any_run), paper, rows, (*group.remarks, *_notes(rows)))
@@ -127,12 +127,12 @@ def noise_table(group: Group, others: Iterable[Group], context: Context) -> Tabl
 
 def absent_tables(groups: Iterable[Group], scale: str, context: Context) -> list[Table]:
     """Make an empty table of each study of the paper that has no run, with the commands that fill it."""
-    there = {group.study.key for group in groups if group.study}
-    return [_absent(study, scale, context) for study in STUDIES if study.key not in there]
+    present = {group.study.key for group in groups if group.study}
+    return [_absent(study, scale, context) for study in STUDIES if study.key not in present]
 
 
 def slug(group: Group) -> str:
-    """Return a name for the files of a group's tables, of letters, digits, dots and hyphens."""
+    """Return the file name of a group's tables: letters, digits, dots and hyphens."""
     parts = [
         group.key.experiment,
         group.key.study,
@@ -143,7 +143,7 @@ def slug(group: Group) -> str:
 
 
 def safe(text: str) -> str:
-    """Return a text as part of a file's name and of a LaTeX label: letters, digits, dots and hyphens.
+    """Make a text fit for file names and LaTeX labels: letters, digits, dots and hyphens.
 
     >>> safe("mnist_cs demo/1"), safe("0.3")
     ('mnist-cs-demo-1', '0.3')
@@ -168,7 +168,7 @@ def _rows(
         durations = DURATIONS.get(study.key, ()) if study and knows else ()
         duration = next((one for one in durations if one.method == method), None)
         missing = "" if scores else command(method, knows)
-        took = None if kind(method) == LEARNING_FREE else training(runs)  # they try weights in place of epochs
+        took = None if kind(method) == LEARNING_FREE else training(runs)  # these try weights, and have no epochs
         rows.append(Row(method, name, knows, scores, took, len(runs), beside, duration, missing))
     return _marked(rows)
 
@@ -179,7 +179,7 @@ def _scores(runs: Sequence[Run]) -> dict[str, Score]:
 
 
 def _baseline_scores(runs: Mapping[str, tuple[Run, ...]]) -> dict[str, Score]:
-    """Scores of the baseline, which every run logs beside its own: of the first run that has them."""
+    """Return the scores of the baseline, which every run logs too, from the first run that has them."""
     for method in sorted(runs, key=place):
         found = {name: score(runs[method][:1], f"baseline_{name}") for name in SCORES}
         if any(found.values()):
@@ -188,7 +188,7 @@ def _baseline_scores(runs: Mapping[str, tuple[Run, ...]]) -> dict[str, Score]:
 
 
 def _marked(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """The rows with the best self-supervised scores marked."""
+    """Mark the best self-supervised scores."""
     marked = with_best({str(i): row.scores for i, row in enumerate(rows) if kind(row.method) == SELF_SUPERVISED})
     return tuple(row._replace(scores=marked.get(str(i), row.scores)) for i, row in enumerate(rows))
 
@@ -196,7 +196,7 @@ def _marked(rows: Sequence[Row]) -> tuple[Row, ...]:
 def _command(group: Group, study: Study | None, context: Context) -> Command:
     def command(method: str, known: bool) -> str:
         if study is None:
-            return f"run the method {method} as the other rows of this table"
+            return f"run the method {method} like the other rows of this table"
         if method == BASELINE:
             method = "es"  # every run of a method tests the baseline too
         return sibling_command(study, method, group.any_run, context.tracking_uri, context.bundles, not known)

@@ -22,12 +22,12 @@ Estimator = Callable[[Batch], Image]
 
 
 class Replica(NamedTuple):
-    """One image x_i that was made as x_hat was, from measurements like y."""
+    """One image x_i, made like x_hat from measurements like y."""
 
     error: Image
     """x_i - x_hat, (B, C, H, W)."""
     measured: Image
-    """The same where A saw it, T_g (x_i - x_hat): what is outside the range of A^T there is what A lost, as it is for x_hat."""
+    """The same in the frame that A measured, T_g (x_i - x_hat): its part outside the range of A^T is what A missed."""
 
 
 @runtime_checkable
@@ -38,21 +38,21 @@ class Resampler(Protocol):
     """Number N of images for each item."""
 
     def __call__(self, f: Estimator, x_hat: Image, batch: Batch) -> Iterator[Replica]:
-        """Yield N of them, for x_hat = f(batch)."""
+        """Yield N replicas of x_hat = f(batch)."""
 
 
 class EquivariantBootstrap:
     """x_i = T_g^-1 f(A T_g x_hat + epsilon), g and epsilon drawn anew for each i (Tachella & Pereyra 2023, algorithm 1).
 
-    A parametric bootstrap: x_hat takes the part of the image, and T_g moves it so that A loses another part of it each time. It
-    shows the error that f makes on images like x_hat; what x_hat itself lacks, and an error that f makes on every image alike
-    where T_g changes nothing, it doesn't show. Hence `es_medical.uncertainty.calibration`.
+    A parametric bootstrap: x_hat replaces the image, and T_g moves it so that A misses another part of it each time. It shows
+    the error of f on images like x_hat. It does not show what x_hat itself lacks, nor an error that f makes on every image
+    alike and that T_g does not change. Hence `es_medical.uncertainty.calibration`.
 
     Args:
-        group: the group of T_g; None for the plain bootstrap, in which the noise alone is new.
+        group: the group of T_g; None for the plain bootstrap, which draws only new noise.
         n_samples: N.
-        seed: of g and epsilon; drawn for each item by its id, so batches don't matter.
-        transmission: how photons are counted, None for noise of level sigma that is added.
+        seed: of g and epsilon, which are drawn for each item from its id, whatever its batch.
+        transmission: for photon counts; None for additive noise of level sigma.
 
     Raises:
         ValueError: n_samples is below 2.
@@ -78,15 +78,15 @@ class EquivariantBootstrap:
             yield Replica(self.group.inverse(error, g), error)
 
     def _element(self, group: Group, i: int, key: str) -> Tensor:
-        """The i-th g of an item; of a small group each comes equally often (balanced resampling), round after round."""
+        """Return the i-th g of an item; each g of a small group is drawn equally often (balanced resampling), in rounds."""
         if group.order > SMALL_GROUP:
             return group.sample(1, item_generator(self.seed, f"{key}/bootstrap{i}", "bootstrap group"))[0]
-        turn, place = divmod(i, group.order)
-        order = torch.randperm(group.order, generator=item_generator(self.seed, f"{key}/round{turn}", "bootstrap group"))
+        cycle, place = divmod(i, group.order)
+        order = torch.randperm(group.order, generator=item_generator(self.seed, f"{key}/round{cycle}", "bootstrap group"))
         return group.elements()[order[place]]
 
     def _measured(self, x: Image, batch: Batch) -> Measurement:
-        """A x + epsilon with the operator, noise levels and ids of a batch, or the logarithm of photons counted behind x."""
+        """Simulate A x + epsilon with the operator, noise levels and ids of a batch, or a post-log sinogram of counts."""
         physics, generators = batch.physics, batch.generators(self.seed, "bootstrap")
         if self.transmission is None:
             return measure(physics, x, noise_level(None, batch.sigma), generators)
@@ -95,10 +95,10 @@ class EquivariantBootstrap:
 
 
 class Passes:
-    """x_i = f_i(y): single passes of a network, each with its own split, noise and g, of which the spread is made.
+    """x_i = f_i(y): single passes of a network, each with its own split, noise and g, which make up the spread.
 
     Args:
-        one_pass: the estimator of a single pass, whose randomness is drawn by the ids.
+        one_pass: the estimator of a single pass, whose randomness is drawn from the ids.
         n_samples: N.
 
     Raises:
@@ -110,7 +110,7 @@ class Passes:
 
     @torch.no_grad()
     def __call__(self, f: Estimator, x_hat: Image, batch: Batch) -> Iterator[Replica]:
-        """Yield N replicas; f is not used: what is random is in the passes."""
+        """Yield N replicas; f is not used: the passes draw the randomness."""
         for i in range(self.n_samples):
             error = self.one_pass(replace(batch, ids=[f"{name}/pass{i}" for name in batch.ids])) - x_hat
             yield Replica(error, error)

@@ -1,4 +1,4 @@
-"""Calibration without ground truth: how many times too narrow the resampled intervals are, on held-out measurements."""
+"""Calibration without ground truth: by what factor the resampled intervals are too narrow, on held-out measurements."""
 
 import json
 import math
@@ -18,20 +18,20 @@ FILE = "calibration.json"
 
 @dataclass(frozen=True)
 class Calibration:
-    """What makes intervals of error norms as wide as they should be (split-conformal; Romano et al. 2019, Angelopoulos 2021).
+    """Factors that give intervals of error norms nominal coverage (split-conformal; Romano et al. 2019, Angelopoulos 2021).
 
-    For n calibration items, error e_i of the held-out measurements and the root mean square r_i of what resampling predicts:
+    For n calibration items with errors e_i of held-out measurements and root mean squares r_i of resampled distances:
 
         factor(p) = the ceil((n + 1) p)-th smallest of e_i / r_i.
 
-    For another item of the same kind, e <= factor(p) r then holds with probability p at least, whatever the network and the
-    resampling are worth, as far as e is that of held-out measurements. For the error of the whole image it holds under one
+    For another item of the same kind, e <= factor(p) r then holds with probability at least p, however good the network and the
+    resampling are, for errors of held-out measurements. For the error of the whole image it holds under one
     assumption, which no measurement can test: **resampling is as much too narrow outside the measured set as it is on the
     held-out part of it**, entries weighted by how many they represent.
 
     Attributes:
         distances: of the calibration items, over held-out measurements.
-        settings: what they were found with; intervals of another making need another calibration.
+        settings: settings that they were found with; intervals made with others need another calibration.
     """
 
     distances: Distances
@@ -44,18 +44,18 @@ class Calibration:
 
     @property
     def highest_level(self) -> float:
-        """Highest level that n items are enough for, n / (n + 1); above it the factor is that of this level's rank."""
+        """Highest level for which n items suffice, n / (n + 1); above it the factor is that of this level."""
         return self.n / (self.n + 1)
 
     def factor(self, level: float) -> float:
-        """Return what the root mean square of resampled distances is multiplied by.
+        """Return the factor on the root mean square of resampled distances.
 
         Raises:
             ValueError: a level out of range.
         """
         check_level(level)
         ratios = torch.where(self.distances.error > 0, self.distances.error / self.distances.root_mean_square, 0.0)
-        rank = min(math.ceil((self.n + 1) * level - 1e-9), self.n)  # 0.9 (n + 1) may be a whole number but for rounding
+        rank = min(math.ceil((self.n + 1) * level - 1e-9), self.n)  # 0.9 (n + 1) may be a whole number up to rounding
         return float(ratios.sort().values[rank - 1])
 
     def save(self, path: Path) -> None:
@@ -70,10 +70,10 @@ class Calibration:
 
     @classmethod
     def load(cls, path: Path) -> "Calibration":
-        """Undo `save`.
+        """Read the file that `save` wrote.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: there is no file.
             ValueError: the file is no calibration of this version.
         """
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""How often an interval that should hold the truth in a share of all cases does so."""
+"""Empirical coverage of intervals: how often they hold the truth, against their nominal level."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -6,7 +6,7 @@ from typing import NamedTuple
 from es_medical.uncertainty.distances import Distances
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
-"""Nominal levels at which coverage is found."""
+"""Nominal levels at which coverage is evaluated."""
 
 
 class Coverage(NamedTuple):
@@ -35,10 +35,10 @@ def coverage(distances: Distances, level: float, factor: float = 1.0) -> Coverag
     The interval of an item is [0, factor q]: the image lies in the ball of that radius about the reconstruction.
 
     Args:
-        distances: errors and resampled distances of items that are independent of each other; where they are not, as slices
-            of one volume, the confidence interval is too narrow.
+        distances: errors and resampled distances of independent items; if they are not independent, such as slices of one
+            volume, the confidence interval is too narrow.
         level: nominal coverage, between 0 and 1.
-        factor: what the quantiles are multiplied by.
+        factor: factor on the quantiles.
 
     Raises:
         ValueError: a level out of range, or no item.
@@ -57,7 +57,7 @@ def coverage(distances: Distances, level: float, factor: float = 1.0) -> Coverag
 def curve(
     distances: Distances, factor: Callable[[float], float] = lambda _: 1.0, levels: Sequence[float] = LEVELS
 ) -> list[Coverage]:
-    """Coverage at each level, with the factor of that level."""
+    """Return the coverage at each level, with the factor of that level."""
     return [coverage(distances, level, factor(level)) for level in levels]
 
 

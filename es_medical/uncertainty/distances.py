@@ -1,4 +1,4 @@
-"""Distance of a reconstruction from the truth: predicted by resampled images, and found from measurements or ground truth."""
+"""Distance of a reconstruction from the truth: predicted by resampling, and estimated from measurements or ground truth."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from es_medical.uncertainty.folds import folds, representation
 
 @dataclass(frozen=True)
 class Distances:
-    """Root-mean-square distances of n items, those that were found and those that resampling predicts for them.
+    """Root-mean-square distances of n items: errors, and what resampling predicts for them.
 
     Attributes:
         error: of x_hat from the truth, (n,): over pixels where there is ground truth, over held-out measurements without it.
@@ -41,22 +41,22 @@ class Distances:
 
     @property
     def root_mean_square(self) -> Float[Tensor, " n"]:
-        """What resampling predicts for each item, as one number."""
+        """Root mean square of the resampled distances of each item."""
         return self.resampled.square().mean(1).sqrt()
 
     def times(self, factors: Float[Tensor, "n_or_1 m"]) -> "Distances":
-        """Put multiples of that number in place of the resampled distances."""
+        """Replace the resampled distances by multiples of their root mean square."""
         return Distances(self.error, factors * self.root_mean_square[:, None])
 
 
 def joined(parts: Sequence[Distances]) -> Distances:
-    """Put the items of several batches together."""
+    """Join the items of several batches."""
     return Distances(torch.cat([one.error for one in parts]), torch.cat([one.resampled for one in parts]))
 
 
 @torch.no_grad()
 def image_distances(f: Estimator, resampler: Resampler, batch: Batch) -> Distances:
-    """Distances over the pixels from the ground truth of the batch. Raises ValueError where there is none."""
+    """Return distances over the pixels, from the ground truth of the batch. Raises ValueError where there is none."""
     x, x_hat = batch.image, f(batch)
     if x is None:
         raise ValueError("distances over pixels need ground truth, and the batch has no image")
@@ -68,20 +68,20 @@ def image_distances(f: Estimator, resampler: Resampler, batch: Batch) -> Distanc
 def heldout_distances(
     f: Estimator, resampler: Resampler, batch: Batch, split: Split, n_folds: int = 5, seed: int = 0
 ) -> Distances:
-    """Distances over measurements that the reconstruction has not seen: no ground truth is needed.
+    """Return distances over measurements that the reconstruction has not seen; no ground truth is needed.
 
-    The measurements are held out fold after fold, y = y_1 + y_2, x_hat = f(y_1, A_1), and |A_2 x_hat - y_2|^2 less the energy
-    of the noise in y_2 estimates |A_2 (x_hat - x)|^2 without bias. It is compared with the error of the bootstrap on what A_1
-    withheld from it, |A_2 (f(A_1 T_g x_hat + epsilon) - T_g x_hat)|^2. All folds count together, one number for an item, and
-    each entry weighted by how many it represents (see `representation`).
+    Each fold of the measurements is held out in turn: y = y_1 + y_2, x_hat = f(y_1, A_1). |A_2 x_hat - y_2|^2 minus the
+    energy of the noise in y_2 estimates |A_2 (x_hat - x)|^2 without bias. It is compared with the error of the bootstrap on
+    what A_1 withheld from it, |A_2 (f(A_1 T_g x_hat + epsilon) - T_g x_hat)|^2. All folds give one number for an item; each
+    entry is weighted by how many it represents (see `representation`).
 
     Args:
         f: the estimator.
-        resampler: what draws images around x_hat.
+        resampler: draws images around x_hat.
         batch: measurements of items with ids and noise levels.
-        split: what is held out together, and what never is.
+        split: the unit that is held out, and the units that never are.
         n_folds: number of folds: the more, the closer f(y_1) is to f(y), and the longer it takes.
-        seed: of the folds; drawn for each item by its id.
+        seed: of the folds, which are drawn for each item from its id.
     """
     error, resampled, entries = (part.sum(0) for part in folded_energies(f, resampler, batch, split, n_folds, seed))
     return Distances(root_mean(error, entries), root_mean(resampled, entries[:, None]))
@@ -90,7 +90,7 @@ def heldout_distances(
 def folded_energies(
     f: Estimator, resampler: Resampler, batch: Batch, split: Split, n_folds: int, seed: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Energies over the held-out entries of each fold: found (K, B), resampled (K, B, N); and the entries (K, B)."""
+    """Return energies over the held-out entries of each fold: of errors (K, B), resampled (K, B, N); and the entries (K, B)."""
     y, physics, weight = batch.y, batch.physics, representation(batch.physics, split)
     parts = []
     for k, m2 in enumerate(folds(split, physics, len(y), batch.generators(seed, "folds"), n_folds)):
@@ -113,10 +113,10 @@ class _HeldOut(NamedTuple):
 
 
 def _one_fold(f: Estimator, resampler: Resampler, seen: Batch, y: Measurement, held: _HeldOut) -> tuple[Tensor, Tensor, Tensor]:
-    """Squared distances over the held-out entries, found (B,) and resampled (B, N), and how many entries there are (B,)."""
+    """Return squared distances over the held-out entries: errors (B,), resampled (B, N), and the number of entries (B,)."""
     x_hat = f(seen)
     noise = per_item(noise_level(None, seen.sigma), y) * torch.ones_like(y)
-    error = held.energy(held.physics.A(x_hat) - y) - held.energy(noise)  # negative by chance
+    error = held.energy(held.physics.A(x_hat) - y) - held.energy(noise)  # may be negative by chance
     resampled = torch.stack([held.energy(held.physics.A(one.measured)) for one in resampler(f, x_hat, seen)], 1)
     return error, resampled, held.energy(torch.ones_like(y))
 
@@ -126,5 +126,5 @@ def _energy(x: Tensor) -> PerItem:
 
 
 def root_mean(energy: Tensor, entries: int | Tensor) -> Tensor:
-    """Root mean square of entries from their energy; 0 where the noise that was taken off was more than there is."""
+    """Return the root mean square of entries from their energy; 0 where subtracting the noise made the energy negative."""
     return (energy / entries).clamp(min=0).sqrt()

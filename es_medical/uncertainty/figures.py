@@ -19,7 +19,7 @@ STYLES = {"calibrated": "-", "self-calibrated": ":"}
 
 
 def coverage_figure(panels: Mapping[str, Curves]) -> "Figure":
-    """Draw one panel for each kind of truth: nominal level against the share of items that are covered.
+    """Draw one panel for each kind of truth: the share of covered items against the nominal level.
 
     Bars are 95 % confidence intervals. On the diagonal coverage is the level; below it intervals are too narrow. Names have
     two parts, "bootstrap, calibrated": the first chooses the colour, the second the line.
@@ -43,7 +43,7 @@ def coverage_figure(panels: Mapping[str, Curves]) -> "Figure":
 def _panel(axes: "Axes", curves: Curves) -> None:
     axes.plot([0, 100], [0, 100], color="black", linewidth=0.8, label="nominal")
     for shift, (name, points) in enumerate(curves.items()):
-        levels = [100 * one.level + 0.5 * shift for one in points]  # beside each other, so that bars do not overlap
+        levels = [100 * one.level + 0.5 * shift for one in points]  # side by side, so that bars do not overlap
         shares = [100 * one.share for one in points]
         bars = [[100 * (one.share - one.low) for one in points], [100 * (one.high - one.share) for one in points]]
         kind, _, word = name.partition(", ")

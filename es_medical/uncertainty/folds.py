@@ -1,4 +1,4 @@
-"""Which measurements are held out, and how many of the never measured ones each of them represents."""
+"""Choose the measurements that are held out, and how many unmeasured ones each of them represents."""
 
 from collections.abc import Iterator
 
@@ -11,26 +11,26 @@ from es_medical.splits import KSPACE_UNITS, Split
 from es_medical.types import Generator, Mask
 
 LEAST = 1e-6
-"""A split ratio that leaves M1 no more than it keeps."""
+"""A split ratio so small that M1 has only the kept units."""
 
 SMOOTH = 16
-"""Parts of the width of k-space over one of which errors are taken to be alike."""
+"""Errors are taken to be alike over the width of k-space divided by this."""
 
 FARTHEST = 1e-12
-"""Nearness of what is far from everything."""
+"""Least nearness, so that entries far from all others are shared too."""
 
 
 def folds(split: Split, physics: Operator, n_items: int, generator: Generator | None, n_folds: int) -> Iterator[Mask]:
     """Yield disjoint masks M2 of held-out measurements, (B, ...), about `n_folds` of equal size.
 
-    Together they hold every unit that a split may hold out (lines of k-space other than the central ones, views, pixels; of
-    these all but one), so that each measurement is predicted once from nearly all others.
+    Together they hold every unit that a split may hold out (k-space lines other than the central ones; all but one of the
+    views or pixels), so that each measurement is predicted once from nearly all others.
 
     Args:
-        split: what is drawn, and what always stays.
+        split: the unit that is drawn, and the units that always stay.
         physics: the operator A.
         n_items: B.
-        generator: source of the draws, one for each item so that a batch doesn't matter.
+        generator: source of the draws; one for each item makes them independent of the batch.
         n_folds: number of masks; fewer where there are fewer units.
     """
     one_unit = Split(split.unit, LEAST, max(split.n_center, 1))
@@ -48,10 +48,10 @@ def folds(split: Split, physics: Operator, n_items: int, generator: Generator | 
 
 
 def representation(physics: Operator, split: Split) -> Tensor:
-    """Weights of held-out entries, broadcastable to y: how many entries of y, never measured, each represents.
+    """Return weights of held-out entries, broadcastable to y: how many unmeasured entries each represents.
 
-    k-space is sampled more densely at its centre, and errors are other there: every line or entry that was not measured is
-    shared among the measured ones that may be held out, by a Gaussian of the difference of their distances from the centre,
+    k-space is sampled more densely at its centre, and errors differ there: every unmeasured line or entry is shared
+    among the measured ones that may be held out, by a Gaussian of the difference of their distances from the centre,
     with a standard deviation of 1/16 of the width (Horvitz-Thompson weights, smoothed). Entries of other measurements have
     equal weights.
 
@@ -73,7 +73,7 @@ def representation(physics: Operator, split: Split) -> Tensor:
 
 
 def _shared(distance: Tensor, held: Tensor, missing: Tensor, width: float) -> Tensor:
-    """Share the missing entries among the held ones, by their whole distances; all alike where nothing is missing."""
+    """Share the missing entries among the held ones by their rounded distances; equal weights where nothing is missing."""
     if not bool(missing.any()) or not bool(held.any()):
         return torch.ones(distance.shape, device=distance.device)
     n = int(distance.max()) + 1
@@ -85,5 +85,5 @@ def _shared(distance: Tensor, held: Tensor, missing: Tensor, width: float) -> Te
 
 
 def _entries(mask: Mask) -> int:
-    """Number of entries of an item, which is that of all; of several the smallest."""
+    """Return the number of entries of an item: the smallest over the batch."""
     return int(mask.flatten(1).sum(1).min())

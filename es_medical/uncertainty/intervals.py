@@ -32,18 +32,18 @@ class Intervals(NamedTuple):
     heldout: PerItem
     """As of the inferer alone."""
     halfwidth: Float[Tensor, "b 1 h w"]
-    """Of each pixel: |x_hat - x| should be below it, see `pixel_error`."""
+    """Half-width at each pixel, which |x_hat - x| should not exceed, see `pixel_error`."""
     bound: PerItem
-    """Of the root-mean-square error of each image."""
+    """Bound on the root-mean-square error of each image."""
 
 
 @dataclass(frozen=True)
 class SelfCalibration:
-    """Finds the `Scale` of items from their held-out measurements.
+    """Estimate the `Scale` of items from their held-out measurements.
 
     Attributes:
-        resampler: draws images around the reconstructions from what is left.
-        n_folds: parts that are held out one after another.
+        resampler: draws images around the reconstructions from the remaining measurements.
+        n_folds: number of parts that are held out in turn.
         seed: of the folds.
     """
 
@@ -60,18 +60,18 @@ class IntervalInferer:
     """An inferer that also resamples each reconstruction; an `Evaluator` takes it in place of the plain inferer.
 
     The half-width of a pixel is the `level` quantile of the N resampled errors at that pixel (N numbers per pixel are kept
-    until then), times what widens the interval of the image's root-mean-square error to the calibrated one. That one is what
-    calibration is about: single pixels are covered on average over an image at best, neighbours not independently.
+    until then), times the factor from the resampled to the calibrated bound on the image's root-mean-square error. Only that
+    bound is calibrated: pixels are covered on average over an image at best, and neighbours not independently.
 
     Args:
         inferer: makes the reconstructions, also those of resampled measurements.
         resampler: draws images around a reconstruction.
         level: nominal level of the intervals, for example 0.9.
-        factor: of `Calibration.factor(level)`; None for intervals as they are resampled.
+        factor: `Calibration.factor(level)`; None for uncalibrated intervals.
         by_itself: calibrates each item by its own held-out measurements, in place of a factor.
 
     Raises:
-        ValueError: level out of range, a factor that is no number, or two calibrations.
+        ValueError: level out of range, an invalid factor, or two calibrations.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class IntervalInferer:
 
     @property
     def settings(self) -> Mapping[str, str | float | bool | None]:
-        """Those of the inferer."""
+        """Settings of the inferer."""
         return self.inferer.settings
 
     @torch.no_grad()
@@ -120,7 +120,7 @@ class IntervalInferer:
         return distances.quantile(self.level)
 
     def image(self, reconstructor: nn.Module, batch: Batch) -> Image:
-        """Return the image alone, without intervals."""
+        """Return only the image, without intervals."""
         return self.inferer.image(reconstructor, batch)
 
 
@@ -128,9 +128,9 @@ def estimator(inferer: Inferer, reconstructor: nn.Module, n_samples: int | None 
     """Return the images of an inferer as a function of a batch and the noise levels in it, see `with_level`.
 
     Args:
-        inferer: how images are made.
+        inferer: makes the images.
         reconstructor: the network.
-        n_samples: splits that an image is averaged over, None for as many as the inferer's.
+        n_samples: number of splits that an image is averaged over, None for the inferer's.
     """
     by_batch = copy(inferer)
     by_batch.sigma, by_batch.sigma_factor = None, 1.0  # the noise level is that of the batch
@@ -146,9 +146,9 @@ def with_level(inferer: Inferer, batch: Batch) -> Batch:
 
 
 def pixel_error(difference: Image) -> Float[Tensor, "b 1 h w"]:
-    """Size of a difference at each pixel: |d|, of complex images the modulus, of RGB the root mean square over the channels.
+    """Return the size of a difference at each pixel: |d|; the modulus of complex images, the RMS over channels of RGB.
 
-    Magnitudes of complex images differ by no more than the modulus: what holds for one holds for the other.
+    The difference of two magnitudes is at most the modulus of the difference, so a bound on the modulus holds for both.
     """
     scale = math.sqrt(difference.shape[1]) if difference.shape[1] != 2 else 1.0
     return torch.linalg.vector_norm(difference, dim=1, keepdim=True) / scale

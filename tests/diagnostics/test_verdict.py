@@ -51,7 +51,7 @@ D4_ADDS = finding("d4", 55)
         pytest.param(diagnosis(finding("flips", 20.5)), ["flips (+0.5 %)"], ["Blind"], id="little is not blind"),
         pytest.param(
             diagnosis(finding("flips", 20, invariant=True)),
-            ["None of the transformations", "No set of transformations brings this operator 1 % or more"],
+            ["None of the transformations", "No set of transformations adds 1 % of n or more to this operator"],
             [],
             id="nothing helps",
         ),

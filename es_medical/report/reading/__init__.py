@@ -1,1 +1,1 @@
-"""What is read of an MLflow store: runs as records (runs), their curves and times (timing), scores and logged images."""
+"""Read an MLflow store: runs as records (runs), their curves and times (timing), scores and logged images."""

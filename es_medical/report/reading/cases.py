@@ -1,4 +1,4 @@
-"""Images of a few test items that runs logged: arrays where there are any, else pictures."""
+"""Read the images of a few test items that runs logged: arrays if there are any, else pictures."""
 
 import re
 from io import BytesIO
@@ -19,7 +19,7 @@ Array = npt.NDArray[np.floating]
 
 
 class Cases(NamedTuple):
-    """Arrays of one run: id to its image (C, H, W), and the window that is shown."""
+    """Arrays of one run: images (C, H, W) by id, and the display window."""
 
     baseline: dict[str, Array]
     reconstruction: dict[str, Array]
@@ -31,13 +31,13 @@ def arrays(run: Run) -> Cases | None:
     """Return the logged arrays of a run, None where there are none.
 
     Raises:
-        ReportError: the file is not as `ARRAYS` says.
+        ReportError: the file does not have the format of `ARRAYS`.
     """
     if ARRAYS not in artifact_paths(run.client, run.run_id, "test"):
         return None
     try:
         with np.load(BytesIO(artifact_bytes(run.client, run.run_id, ARRAYS)), allow_pickle=False) as stored:
-            ids = [str(one) for one in stored["id"]]
+            ids = [str(item) for item in stored["id"]]
             named = [dict(zip(ids, stored[name], strict=True)) if name in stored else {} for name in Cases._fields[:3]]
             low, high = stored["window"].tolist()
     except (ValueError, KeyError, OSError) as error:
@@ -46,7 +46,7 @@ def arrays(run: Run) -> Cases | None:
 
 
 def pictures(run: Run) -> dict[int, bytes]:
-    """Return the logged pictures of test items as PNG, by the number of the case; of several the newest."""
+    """Return the logged pictures of test items as PNG, by the number of the case; the newest of several."""
     newest: dict[int, tuple[int, str]] = {}
     for path in artifact_paths(run.client, run.run_id, "images"):
         if found := PICTURE.fullmatch(path):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Run as MlflowRun
 
 OPERATOR_KNOBS = ("acceleration", "center_fraction", "views", "mask", "keep", "ratio", "sigma")
-"""Knobs that say what the operator and its noise are, in the order of titles."""
+"""Knobs of the operator and its noise, in the order of titles."""
 
 CURVES = ("epoch", "epoch_time", "val/psnr", "val/baseline_psnr", "val/heldout")
 CASES = "test/cases.json"
@@ -34,11 +34,11 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Details:
-    """What is read of a run on first use, because it takes a request for each curve.
+    """The part of a run that is read on first use, as each curve takes a request.
 
     Attributes:
-        curves: metric to its points, by step; where a step was logged twice (resumed training), the later value.
-        items: test item to its scores; empty where the table of items was not logged.
+        curves: points of each metric, by step; where a step was logged twice (resumed training), the later value.
+        items: scores of each test item; empty where the table of items was not logged.
     """
 
     curves: Mapping[str, tuple[Point, ...]]
@@ -50,16 +50,16 @@ class Run:
     """One finished run.
 
     Attributes:
-        client: reads `details`.
-        run_id: MLflow's.
-        name: of the run.
+        client: client that reads `details`.
+        run_id: MLflow's id of the run.
+        name: name of the run.
         experiment: name of the MLflow experiment.
         start: ms since 1970.
         params: knobs; where one changed on resuming, its last value.
-        tags: of the run.
-        metrics: last values.
+        tags: tags of the run.
+        metrics: last value of each metric.
         digest: SHA-256 of the slice file; "" where it was not logged.
-        sizes: train, val or test to the number of its items.
+        sizes: number of items by split (train, val, test).
     """
 
     client: "MlflowClient" = field(repr=False, compare=False)
@@ -96,7 +96,7 @@ class Run:
 
     @property
     def scale(self) -> str:
-        """The tag `scale`; without it "demo" where the experiment or the data is named so, else "not stated"."""
+        """The tag `scale`; without it "demo" if the name of the experiment or data says so, else "not stated"."""
         if self.tags.get("scale"):
             return self.tags["scale"]
         demo = "demo" in self.experiment.split("_") or self.data_set.startswith("demo")
@@ -104,7 +104,7 @@ class Run:
 
     @property
     def operator(self) -> tuple[tuple[str, str], ...]:
-        """The operator's knobs with their values, as (name, value), those that are set."""
+        """The operator's knobs with their values, as (name, value); only those that are set."""
         values = ((name, self.tags.get(name) or self.params.get(name, "")) for name in OPERATOR_KNOBS)
         return tuple((name, value) for name, value in values if value not in ("", "None"))
 
@@ -141,12 +141,12 @@ def read_runs(uri: str | None, names: list[str] | None = None, scale: str | None
     """Read the finished, tested runs of a store.
 
     Args:
-        uri: MLflow's; None takes MLFLOW_TRACKING_URI, else sqlite:///mlflow.db in the working directory.
-        names: of MLflow experiments; None takes all.
+        uri: tracking URI of MLflow; None takes MLFLOW_TRACKING_URI, else sqlite:///mlflow.db in the working directory.
+        names: names of MLflow experiments; None takes all.
         scale: keep only runs of this scale; None keeps all.
 
     Raises:
-        ReportError: the store cannot be read, or has no experiment of a name.
+        ReportError: the store cannot be read, or has no experiment of such a name.
     """
     client = open_store(uri)
     by_id = {one.experiment_id: one.name for one in experiments(client, names)}
@@ -165,7 +165,7 @@ def read_runs(uri: str | None, names: list[str] | None = None, scale: str | None
 
 
 def _all_runs(client: "MlflowClient", experiment_ids: list[str]) -> "Iterator[MlflowRun]":
-    """All runs that are not deleted, over all pages."""
+    """Yield all runs that are not deleted, page by page."""
     token = None
     while experiment_ids:
         page = client.search_runs(experiment_ids, max_results=PAGE, page_token=token)
@@ -176,7 +176,7 @@ def _all_runs(client: "MlflowClient", experiment_ids: list[str]) -> "Iterator[Ml
 
 
 def _cause_against(run: "MlflowRun") -> str:
-    """Say why a run is left out of the tables; "" for a run that is shown."""
+    """Return why a run is left out of the tables; "" for a run that is shown."""
     if "method" not in run.data.tags:
         return "without a method (not of a bundle, or the parent of others)"
     if run.info.status != "FINISHED":
@@ -192,7 +192,7 @@ def _record(client: "MlflowClient", run: "MlflowRun", experiment: str) -> Run:
 
 
 def _data(run: "MlflowRun") -> tuple[str, dict[str, int]]:
-    """Digest of the slice file, and the number of items of each split."""
+    """Return the digest of the slice file, and the number of items of each split."""
     digest, sizes = "", {}
     for one in run.inputs.dataset_inputs if run.inputs else []:
         profile = json.loads(one.dataset.profile or "{}")
@@ -210,7 +210,7 @@ def _curve(client: "MlflowClient", run_id: str, name: str) -> tuple[Point, ...]:
 
 
 def _items(client: "MlflowClient", run_id: str) -> dict[str, dict[str, float]]:
-    """Scores of each test item by its id."""
+    """Return the scores of each test item by its id."""
     if CASES not in artifact_paths(client, run_id, "test"):
         return {}
     table = json.loads(artifact_bytes(client, run_id, CASES))

@@ -1,4 +1,4 @@
-"""Scores of a method over its test items, and what its training took; several seeds are averaged item by item."""
+"""Scores of a method over its test items, and its training time; several seeds are averaged item by item."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,10 +17,10 @@ class Score(NamedTuple):
 
     Attributes:
         mean: over items (of their means over seeds) with a finite score; infinite where all scores are (exact equivariance).
-        sd: standard deviation over the same items, None of a single one.
+        sd: standard deviation over the same items, None for a single one.
         n: number of items with a score, exact ones included.
-        between_seeds: standard deviation of the seeds' means, None of a single seed.
-        best: the best self-supervised one of its table.
+        between_seeds: standard deviation of the seeds' means, None for a single seed.
+        best: whether it is the best self-supervised score of its table.
         exact: number of items whose score is infinite.
     """
 
@@ -33,7 +33,7 @@ class Score(NamedTuple):
 
 
 class Training(NamedTuple):
-    """What a training took: seconds in training steps (validation not counted), and epochs; means over seeds."""
+    """Cost of a training: seconds in training steps (validation not counted), and epochs; means over seeds."""
 
     seconds: float
     epochs: float
@@ -45,7 +45,7 @@ class Training(NamedTuple):
 
 
 def item_scores(runs: Sequence[Run], name: str) -> dict[str, float]:
-    """Return test item to its score, the mean over seeds, for items that every seed has.
+    """Return the score of each test item, the mean over seeds, for items that every seed has.
 
     NaN, the mark of an item without that score, stays NaN.
     """
@@ -58,8 +58,8 @@ def item_scores(runs: Sequence[Run], name: str) -> dict[str, float]:
 def score(runs: Sequence[Run], name: str) -> Score | None:
     """Return mean and standard deviation over items, None where there is no such score.
 
-    From the table of items where it was logged; else from the run's own metrics, whose number of items is that of the
-    logged test set.
+    Computed from the table of items if it was logged; else taken from the metrics of the run, with the number of items of
+    the logged test set.
     """
     values = [value for value in item_scores(runs, name).values() if not math.isnan(value)]
     if values:
@@ -78,7 +78,7 @@ def score(runs: Sequence[Run], name: str) -> Score | None:
 
 
 def training(runs: Sequence[Run]) -> Training | None:
-    """Return what the trainings took, None where no run holds one."""
+    """Return the cost of the trainings, None where no run includes one."""
     took = [(points, run) for run in runs if (points := run.details.curves.get("epoch_time"))]
     if not took:
         return None
@@ -87,7 +87,7 @@ def training(runs: Sequence[Run]) -> Training | None:
 
 
 def with_best(rows: Mapping[str, Mapping[str, Score]]) -> dict[str, dict[str, Score]]:
-    """Mark the best mean of each score over competing rows, all of them where several are equal."""
+    """Mark the best mean of each score over competing rows; all of them if several are equal."""
     best = {}
     for name in SCORES:
         means = [scores[name].mean for scores in rows.values() if name in scores]
@@ -102,12 +102,12 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _finite_mean(values: Sequence[float]) -> float:
-    """Mean of the finite values, infinite where there are none: the evaluator's rule for EQUIV."""
+    """Return the mean of the finite values, infinity where there are none: the evaluator's rule for EQUIV."""
     finite = [value for value in values if math.isfinite(value)]
     return _mean(finite) if finite else math.inf
 
 
 def _sd(values: Sequence[float]) -> float | None:
-    """Standard deviation with n - 1, as the evaluator's; None of fewer than two values and of infinite ones."""
+    """Return the standard deviation with n - 1, as the evaluator; None for fewer than two values or infinite ones."""
     defined = len(values) > 1 and all(math.isfinite(value) for value in values)
     return float(np.std(values, ddof=1)) if defined else None

@@ -1,4 +1,4 @@
-"""What our numbers were measured on, in one line: scale, data, items, image size, operator."""
+"""Describe the setting of our numbers in one line: scale, data, items, image size, operator."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from es_medical.report.reading.runs import Run
 
 
 def describe(run: Run) -> str:
-    """Describe the data and operator of a run in one line; it says what was not logged."""
+    """Describe the data and operator of a run in one line, including what was not logged."""
     digest = f" (SHA-256 {run.digest[:8]}...)" if run.digest else " (digest not logged)"
     names = {"train": "training", "val": "validation", "test": "test"}
     items = ", ".join(f"{run.sizes[context]} {name}" for context, name in names.items() if context in run.sizes)
@@ -32,6 +32,6 @@ def image_size(run: Run) -> str:
 
             height, width = read_header(path).size
             return f"{height} x {width}"
-    except (OSError, ValueError, KeyError):  # no slice file any more
+    except (OSError, ValueError, KeyError):  # the slice file no longer exists
         pass
     return "image size not logged"

@@ -1,4 +1,4 @@
-"""Read-only access to an MLflow store: errors come at once, and nothing is created."""
+"""Read-only access to an MLflow store: errors are raised at once, and nothing is created."""
 
 import re
 import socket
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Experiment
 
 PATIENCE = 5.0
-"""Seconds to wait for a connection to a database server; MLflow alone would try again for minutes."""
+"""Seconds to wait for a connection to a database server; MLflow itself would retry for minutes."""
 
 PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 
@@ -26,10 +26,10 @@ def open_store(uri: str | None) -> "MlflowClient":
     """Return a client of an existing store.
 
     Args:
-        uri: MLflow's; None takes MLFLOW_TRACKING_URI, else sqlite:///mlflow.db in the working directory.
+        uri: tracking URI of MLflow; None takes MLFLOW_TRACKING_URI, else sqlite:///mlflow.db in the working directory.
 
     Raises:
-        ReportError: no such store, or no answer.
+        ReportError: there is no such store, or it does not answer.
     """
     try:
         found = resolve_uri(uri)
@@ -49,7 +49,7 @@ def experiments(client: "MlflowClient", names: list[str] | None = None) -> "list
     """Return all experiments of a store, or those with the given names.
 
     Raises:
-        ReportError: no answer, or no experiment of a name.
+        ReportError: the store does not answer, or has no experiment of a name.
     """
     try:
         every = list(client.search_experiments())
@@ -58,16 +58,16 @@ def experiments(client: "MlflowClient", names: list[str] | None = None) -> "list
     wanted = [one for one in every if not names or one.name in names]
     missing = sorted(set(names or []) - {one.name for one in wanted})
     if missing:
-        there = ", ".join(sorted(one.name for one in every)) or "none"
-        raise ReportError(f"no experiment {', '.join(missing)} in the MLflow store; it has: {there}")
+        existing = ", ".join(sorted(one.name for one in every)) or "none"
+        raise ReportError(f"no experiment {', '.join(missing)} in the MLflow store; it has: {existing}")
     return wanted
 
 
 def artifact_paths(client: "MlflowClient", run_id: str, folder: str) -> list[str]:
-    """Return the paths of a run's artifacts in one folder; none where the folder or the artifact store is gone."""
+    """Return the paths of a run's artifacts in one folder; none if the folder or the artifact store is missing."""
     try:
         return [file.path for file in client.list_artifacts(run_id, folder) if not file.is_dir]
-    except Exception:  # an artifact store that cannot be reached leaves the numbers of the tracking store
+    except Exception:  # the numbers of the tracking store are shown even if the artifact store cannot be reached
         return []
 
 
@@ -91,7 +91,7 @@ def first_line(error: Exception) -> str:
 
 
 def _probe(uri: str) -> None:
-    """Raise ReportError unless the database server of a URI takes connections; files and HTTP servers are not asked."""
+    """Raise ReportError unless the database server of a URI accepts connections; files and HTTP servers are not tested."""
     found = re.match(r"(postgresql|mysql|mssql)[^:]*://(?:[^@/]*@)?([^:/?]+)(?::(\d+))?", uri)
     if found is None:
         return

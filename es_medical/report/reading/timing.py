@@ -17,7 +17,7 @@ SHARE = 0.9
 
 
 class Curve(NamedTuple):
-    """Validation PSNR of one run: step, epoch, training time in s and dB of each validation, in order of time."""
+    """Validation PSNR of one run: step, epoch, training time (s) and PSNR (dB) of each validation, in order of time."""
 
     steps: tuple[int, ...]
     epochs: tuple[float, ...]
@@ -30,11 +30,11 @@ class Reached(NamedTuple):
 
     Attributes:
         method: its name.
-        label: in tables.
-        total: s of its whole training.
-        best: dB, best validation PSNR.
-        seconds: until it reached the target, None where it never did.
-        at_equal_time: dB at the training time of the shortest training, None where no validation was so early.
+        label: its name in tables.
+        total: duration of the whole training, s.
+        best: best validation PSNR, dB.
+        seconds: time until it reached the target, None if it never did.
+        at_equal_time: PSNR at the duration of the shortest training, dB; None if no validation was so early.
     """
 
     method: str
@@ -49,9 +49,9 @@ class Race(NamedTuple):
     """Training times of the methods of a group.
 
     Attributes:
-        target: dB, baseline + 90 % of supervised's gain; None without supervised.
-        baseline: dB, of the learning-free reconstruction on the validation items.
-        equal_time: s, the shortest training of all.
+        target: the baseline plus 90 % of supervised's gain, dB; None without supervised.
+        baseline: PSNR of the learning-free reconstruction on the validation items, dB.
+        equal_time: duration of the shortest training, s.
         rows: methods in the order of tables.
     """
 
@@ -64,8 +64,8 @@ class Race(NamedTuple):
 def curve(run: Run) -> Curve | None:
     """Return the validation curve of a run, None where there is none.
 
-    Time is what training steps took (the sum of `epoch_time` so far), so pauses, resuming and validation don't count; a run
-    without `epoch_time` is placed by the times of its log entries.
+    Time is that of the training steps (the sum of `epoch_time` so far): pauses, resuming and validation don't count. A run
+    without `epoch_time` takes the times of its log entries.
     """
     points = run.details.curves.get("val/psnr", ())
     if not points:
@@ -97,7 +97,7 @@ def race(runs: Mapping[str, Sequence[Run]]) -> Race | None:
 
 
 def time_to(one: Curve, target: float) -> float | None:
-    """Return the training time at which a curve first is at `target`, linear between validations; None where it never is."""
+    """Return the training time at which a curve first reaches `target`, linear between validations; None if it never does."""
     for i, (seconds, psnr) in enumerate(zip(one.seconds, one.psnr, strict=True)):
         if psnr >= target:
             if i == 0 or psnr == one.psnr[i - 1]:
@@ -108,7 +108,7 @@ def time_to(one: Curve, target: float) -> float | None:
 
 
 def psnr_at(one: Curve, seconds: float) -> float | None:
-    """Return the PSNR of a curve at a training time, linear between validations; None outside of them."""
+    """Return the PSNR of a curve at a training time, linear between validations; None outside their range."""
     if not one.seconds[0] <= seconds <= one.seconds[-1]:
         return None
     return float(np.interp(seconds, one.seconds, one.psnr))
@@ -116,9 +116,9 @@ def psnr_at(one: Curve, seconds: float) -> float | None:
 
 def _reached(method: str, found: Sequence[Curve], target: float | None, equal: float) -> Reached:
     times = [time_to(one, target) for one in found] if target is not None else [None]
-    there = [psnr_at(one, min(equal, one.seconds[-1])) for one in found]
+    at_equal = [psnr_at(one, min(equal, one.seconds[-1])) for one in found]
     total, best = _mean([one.seconds[-1] for one in found]), _mean([max(one.psnr) for one in found])
-    return Reached(method, label(method), total, best, _mean_of_all(times), _mean_of_all(there))
+    return Reached(method, label(method), total, best, _mean_of_all(times), _mean_of_all(at_equal))
 
 
 def _baseline(runs: Mapping[str, Sequence[Run]]) -> float | None:
@@ -130,7 +130,7 @@ def _baseline(runs: Mapping[str, Sequence[Run]]) -> float | None:
 
 
 def _elapsed(points: Sequence[Point], durations: Sequence[Point]) -> tuple[float, ...]:
-    """Seconds of all epochs that were over at each point."""
+    """Return the seconds of all epochs that had ended at each point."""
     steps, total = [one.step for one in durations], np.cumsum([0.0] + [one.value for one in durations])
     return tuple(float(total[bisect_right(steps, point.step)]) for point in points)
 
@@ -145,6 +145,6 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _mean_of_all(values: Sequence[float | None]) -> float | None:
-    """Mean over seeds, None as soon as one has no value."""
+    """Return the mean over seeds, None if any has no value."""
     present = [value for value in values if value is not None]
     return _mean(present) if present and len(present) == len(values) else None

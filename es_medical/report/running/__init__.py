@@ -1,1 +1,1 @@
-"""What runs trainings: which runs a reproduction has (plan), which of them are missing and are made (reproduce, launch)."""
+"""Run trainings: list the runs of a reproduction (plan), find and make the missing ones (reproduce, launch)."""

@@ -1,4 +1,4 @@
-"""Run commands as processes, some at a time, each with its log file; one that fails does not stop the others."""
+"""Run commands as processes, several at a time, each with its log file; a failure does not stop the others."""
 
 import os
 import subprocess
@@ -16,10 +16,10 @@ class CommandJob(NamedTuple):
     """One command.
 
     Attributes:
-        name: of the job.
+        name: name of the job.
         command: the program and its arguments.
-        log: file for what it prints, made anew.
-        folder: to run it in.
+        log: file for its output, overwritten.
+        folder: folder to run it in.
     """
 
     name: str
@@ -41,10 +41,10 @@ def run_jobs(jobs: Sequence[CommandJob], parallel: int = 1, devices: Sequence[st
 
     Args:
         jobs: in the order of their start.
-        parallel: how many run at a time; they share the cores that this process may use evenly.
-        devices: numbers of the GPUs given (CUDA_VISIBLE_DEVICES), which the jobs take in turn; none for what the machine has.
+        parallel: how many run at a time; they share the cores that this process may use equally.
+        devices: numbers of the GPUs (CUDA_VISIBLE_DEVICES) that the jobs take in turn; empty for all of the machine.
 
-    An interruption ends the jobs that run and starts no other.
+    An interruption ends the running jobs and starts no others.
     """
     free: SimpleQueue[str | None] = SimpleQueue()
     for i in range(parallel):
@@ -64,7 +64,7 @@ def run_jobs(jobs: Sequence[CommandJob], parallel: int = 1, devices: Sequence[st
             for future in as_completed([pool.submit(work, job) for job in jobs]):
                 yield future.result()
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)  # the pool would start the others before it lets go
+            pool.shutdown(wait=False, cancel_futures=True)  # else the pool would start the remaining jobs first
             for process in list(running):
                 process.terminate()
 

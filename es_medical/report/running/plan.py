@@ -17,11 +17,11 @@ class Planned(NamedTuple):
 
     Attributes:
         study: the experiment.
-        method: of the run.
+        method: its method.
         ratio: m / n of compressed sensing, None for the others.
         overlays: configurations after train.yaml.
-        knobs: that no configuration sets.
-        data: command that makes the data file, "" where the user has to.
+        knobs: knobs that no configuration sets.
+        data: command that makes the data file, "" if the user has to make it.
     """
 
     study: Study
@@ -41,8 +41,8 @@ class Planned(NamedTuple):
 
         Args:
             bundles: folder of the bundles.
-            folder: for the run's weights and unsent MLflow entries; a training that was interrupted there goes on.
-            log: knobs of the record (tracking_uri, study, parent_run, ...).
+            folder: folder for the run's weights and unsent MLflow entries; an interrupted training there is resumed.
+            log: knobs of the MLflow run (tracking_uri, study, parent_run, ...).
         """
         bundle = bundles / self.study.bundle
         files = [str(bundle / "configs" / f"{name}.yaml") for name in ("train", *self.overlays)]
@@ -56,15 +56,15 @@ class Planned(NamedTuple):
 def plan(scale: str, only: Sequence[str], methods: Sequence[str], bundles: Path, effort: float = 1.0) -> list[Planned]:
     """List the runs of a reproduction.
 
-    At demo scale each method gets the wall time of the others, in so far as its cost is that of its network passes: epochs
-    are those of demo.yaml divided by the passes of a step. At the paper's scale they are the paper's where it states them.
+    At demo scale all methods take about the same time, in so far as network passes are the cost: epochs are those of
+    demo.yaml divided by the passes of a step. At the paper's scale they are the paper's, where it states them.
 
     Args:
         scale: "demo" or "paper".
         only: keys of experiments, or bundles; none for all.
         methods: names; none for those of the paper's tables and those that each study adds.
         bundles: folder of the bundles.
-        effort: factor of the epochs.
+        effort: factor on the epochs.
 
     Raises:
         ReportError: an unknown experiment or method.
@@ -107,7 +107,7 @@ def _run(study: Study, method: str, ratio: float | None, scale: str, bundles: Pa
 def _budget(
     study: Study, method: str, settings: Mapping[str, Any], knobs: Mapping[str, Any], demo: bool, effort: float
 ) -> dict[str, Any]:
-    """Epochs, and milestones at the same shares of them."""
+    """Return the number of epochs, with milestones at the same shares of them, and the validation interval."""
     noisy = (dict(settings) | dict(knobs)).get("sigma") != 0
     paper = {one.method: one.epochs for one in DURATIONS.get(study.key, ())}
     default = int(settings["epochs"])

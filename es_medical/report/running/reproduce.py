@@ -1,4 +1,4 @@
-"""Make the runs that the paper's tables lack, some at a time; a second call goes on where the first stopped."""
+"""Make the runs that the paper's tables lack, several at a time; a second call continues where the first stopped."""
 
 import re
 import shlex
@@ -27,15 +27,15 @@ class Reproduction:
 
     Attributes:
         scale: "demo" or "paper".
-        seed: of the trainings.
-        uri: of the MLflow store.
+        seed: seed of the trainings.
+        uri: address of the MLflow store.
         bundles: folder of the bundles.
         work: folder for data, weights and logs.
         parallel: runs at a time.
         devices: GPUs that they take in turn.
         console: for messages.
-        knobs: for every run, beside its own.
-        data_ready: the data files are in `work` already.
+        knobs: knobs of every run, in addition to its own.
+        data_ready: whether the data files are in `work` already.
     """
 
     scale: str
@@ -55,7 +55,7 @@ class Reproduction:
         return f"{self.scale}_{run.study.key}{level}"
 
     def folder(self, run: Planned) -> Path:
-        """Where the weights and the log of a run are; trainings of another length or with other knobs never go on from them."""
+        """Folder of the weights and log of a run; a training of other length or with other knobs never resumes from them."""
         epochs = [f"{run.knobs['epochs']}epochs"] if "epochs" in run.knobs else []
         own = [f"{name}{value}" for name, value in sorted(self.knobs.items())]
         parts = [run.name, f"seed{self.seed}", *epochs, *own]
@@ -66,10 +66,10 @@ def reproduce(todo: Sequence[Planned], how: Reproduction, dry_run: bool = False)
     """Make the data and the runs that are missing.
 
     Returns:
-        whether all runs are there at the end.
+        Whether all runs are there at the end.
     """
     database = sqlite_path(how.uri)
-    client = None if dry_run and database and not database.is_file() else connect(how.uri)  # a look makes no database
+    client = None if dry_run and database and not database.is_file() else connect(how.uri)  # a dry run creates no database
     missing = [run for run in todo if client is None or not is_there(client, run, how)]
     how.console.print(f"{len(todo) - len(missing)} of {len(todo)} runs are there, {len(missing)} to make")
     if dry_run or client is None:
@@ -82,7 +82,7 @@ def reproduce(todo: Sequence[Planned], how: Reproduction, dry_run: bool = False)
     jobs = [_job(run, how, parents[how.experiment(run)]) for run in ready]
     try:
         failed = [one for one in run_jobs(jobs, how.parallel, how.devices) if _failed(one, how)]
-    finally:  # also when it is interrupted: what is missing is made by the next call
+    finally:  # also if interrupted: the next call makes the missing runs
         for parent in parents.values():
             client.set_terminated(parent, "FINISHED")
     return not failed and len(ready) == len(missing)
@@ -100,7 +100,7 @@ def is_there(client: "MlflowClient", run: Planned, how: Reproduction) -> bool:
 
 
 def _same(found: "MlflowRun", run: Planned, how: Reproduction) -> bool:
-    """Whether a run has the knobs of a planned one; older runs lack knobs that have come since, and had their defaults."""
+    """Whether a run has the knobs of a planned one; older runs lack newer knobs, and had their defaults."""
     params = knobs_in_force(found.data.params)
     wanted = decisive_knobs(run, how.bundles) if METHODS[run.method].trained else {}
     wanted |= {name: (value, value) for name, value in how.knobs.items()} | {"seed": (how.seed, 0)}
@@ -116,7 +116,7 @@ def _job(run: Planned, how: Reproduction, parent: str) -> CommandJob:
 
 
 def _with_data(runs: Sequence[Planned], how: Reproduction) -> list[Planned]:
-    """Make the demo's data files; runs whose data can't be made are left out and named."""
+    """Make the demo's data files; leave out, and name, runs whose data can't be made."""
     how.work.mkdir(parents=True, exist_ok=True)
     commands = [] if how.data_ready else list(dict.fromkeys(run.data for run in runs if run.data))
     broken = {command for command in commands if not _made(command, how)}
@@ -142,7 +142,7 @@ def _failed(one: Finished, how: Reproduction) -> bool:
 
 
 def parent_of(name: str, how: Reproduction) -> str:
-    """Return the MLflow run that those of an experiment are children of, made if there is none."""
+    """Return the parent MLflow run of an experiment, made if absent."""
     client = connect(how.uri)
     experiment_id = experiment_of(client, name, how.uri)
     found = client.search_runs([experiment_id], "tags.parent_of = 'study'")
@@ -151,10 +151,10 @@ def parent_of(name: str, how: Reproduction) -> str:
 
 
 def store(uri: str | None) -> str:
-    """Return the address of a store as every process takes it, whatever folder it runs in.
+    """Return the address of a store in a form that does not depend on the working directory.
 
     Raises:
-        ReportError: MLflow does not take it.
+        ReportError: MLflow does not accept it.
     """
     try:
         found = resolve_uri(uri)
@@ -165,7 +165,7 @@ def store(uri: str | None) -> str:
 
 
 def parse_knobs(given: Iterable[str]) -> dict[str, str]:
-    """Read knobs given as NAME=VALUE; raises ReportError for another form.
+    """Read knobs given as NAME=VALUE. Raises ReportError for any other form.
 
     >>> parse_knobs(["cache_device=cuda"])
     {'cache_device': 'cuda'}

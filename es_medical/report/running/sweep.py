@@ -1,4 +1,4 @@
-"""Compressed sensing at every compression level: child runs of one MLflow run, which gets the figure."""
+"""Run compressed sensing at every compression level, as child runs of one MLflow run, which gets the figure."""
 
 from collections.abc import Sequence
 
@@ -13,10 +13,10 @@ from es_medical.tracking.server import connect
 
 
 def sweep(todo: Sequence[Planned], how: Reproduction) -> bool:
-    """Make the runs that are missing, draw PSNR against the level, and log the figure to the parent run.
+    """Make the missing runs, draw PSNR against the level, and log the figure to the parent run.
 
     Returns:
-        whether all runs are there.
+        Whether all runs are there.
     """
     complete = reproduce(todo, how)
     experiment = how.experiment(todo[0])
