@@ -180,7 +180,7 @@ def options_of_training(preparation: Mapping[str, Any]) -> FastMRIOptions:
             "give the slice file"
         )
     kept = {name: value for name, value in _known(FastMRIOptions, preparation).items() if name != "normalise"}
-    mask = "".join("01"[bool(one)] for one in preparation["measured"])
+    mask = "".join("01"[bool(measured)] for measured in preparation["measured"])
     lines = {name: preparation[name] for name in ("acceleration", "center_fraction")}
     own = {"slices": "all", "train": 1, "test": 0, "val": 0, "with_image": False, "mask": mask}
     own |= {"size": tuple(preparation["size"]), "encoded_lines": preparation["encoded_lines"]}
@@ -252,7 +252,7 @@ def _photographs(source: Path, output_dir: str, preparation: Mapping[str, Any]) 
         )
     with quiet_pillow():
         found, outcomes = div2k.find_images(source, prep.out)
-        tasks = [Task(one.name, Photo(one.path, digest_or_nothing(one.path), SPLIT)) for one in found]
+        tasks = [Task(image.name, Photo(image.path, digest_or_nothing(image.path), SPLIT)) for image in found]
         digests = {task.source: task.work.digest for task in tasks}
         inventory = Inventory(digests, outcomes, [f"{SPLIT}/{digest}" for digest in digests.values()])
         plan = photo_plan(prep, tasks, camera, partial(div2k.cut, options=options))

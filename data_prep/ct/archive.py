@@ -58,7 +58,7 @@ def scan(source: Path, out: Path, mapped: Mapped) -> Archive:
     folders = Counter(folder for group in groups for folder in {file.name.rpartition("/")[0] for file in group})
     series = [_checked(make_series(group, name_series(group, folders)), group, table) for group in groups]
     outcomes = [*_with_table(outcomes, table, groups), *_dropped(series)]
-    return Archive(sorted((one for one in series if one.slices), key=lambda one: one.name), outcomes, len(files))
+    return Archive(sorted((item for item in series if item.slices), key=lambda item: item.name), outcomes, len(files))
 
 
 def _read_header(source: Source) -> CTFile | Outcome:
@@ -126,9 +126,9 @@ def _with_table(outcomes: Iterable[Outcome], table: dict[str, Entry], groups: Se
 
 def _dropped(series: Iterable[CTSeries]) -> Iterator[Outcome]:
     """Outcomes of the dropped files of all series; a series without any good file is a single failure."""
-    for one in series:
-        if one.slices or len(one.dropped) == 1:
-            yield from one.dropped
+    for item in series:
+        if item.slices or len(item.dropped) == 1:
+            yield from item.dropped
         else:
-            causes = Counter(outcome.cause for outcome in one.dropped).most_common(1)
-            yield Outcome(one.name, "failed", f"{causes[0][0]} (all {len(one.dropped)} files fail)")
+            causes = Counter(outcome.cause for outcome in item.dropped).most_common(1)
+            yield Outcome(item.name, "failed", f"{causes[0][0]} (all {len(item.dropped)} files fail)")

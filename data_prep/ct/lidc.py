@@ -71,20 +71,20 @@ def prepare(prep: PrepRun[LIDCOptions], source: Path, dry_run: bool = False, ove
 def assign(series: Sequence[CTSeries], options: LIDCOptions, pseudonyms: Pseudonyms) -> tuple[list[Planned], list[Outcome]]:
     """Choose series and slices, and assign splits by patient; file and folder names have no influence."""
     patients: dict[str, list[CTSeries]] = defaultdict(list)
-    for one in series:
-        patients[one.patient].append(one)
-    splits = split_subjects([pseudonyms.of("subject", one) for one in patients], options.seed, options.shares)
+    for candidate in series:
+        patients[candidate.patient].append(candidate)
+    splits = split_subjects([pseudonyms.of("subject", patient) for patient in patients], options.seed, options.shares)
     planned, outcomes = list[Planned](), list[Outcome]()
     for patient, scans in sorted(patients.items(), key=lambda item: pseudonyms.of("subject", item[0])):
         ranked = sorted(scans, key=partial(_rank, pseudonyms=pseudonyms))
         taken = ranked[:1] if options.series == "one" else ranked
         split = splits[pseudonyms.of("subject", patient)]
         if split is None:
-            outcomes += [Outcome(one.name, "skipped", BEYOND) for one in ranked]
+            outcomes += [Outcome(candidate.name, "skipped", BEYOND) for candidate in ranked]
             continue
-        planned += [Planned(one, one.chosen(options.slices), split) for one in taken]
+        planned += [Planned(candidate, candidate.chosen(options.slices), split) for candidate in taken]
         cause = "another series of the patient is taken (--series all takes each)"
-        outcomes += [Outcome(one.name, "skipped", cause) for one in ranked[len(taken) :]]
+        outcomes += [Outcome(candidate.name, "skipped", cause) for candidate in ranked[len(taken) :]]
     return planned, outcomes
 
 
@@ -100,17 +100,17 @@ def preview(planned: Sequence[Planned], options: LIDCOptions) -> Preview:
         "; ".join([f"{series.name}: {len(indices)} of {len(series.slices)} slices to {split}", *series.notes])
         for series, indices, split in planned
     ]
-    return Preview(lines, f"{sum(len(one.indices) for one in planned)} slices of {options.size} x {options.size}")
+    return Preview(lines, f"{sum(len(item.indices) for item in planned)} slices of {options.size} x {options.size}")
 
 
 def chosen_slices(prep: PrepRun[LIDCOptions], source: Path, planned: Sequence[Planned]) -> list[Task[Chosen]]:
     """One task per slice; reads all files to compute their digests."""
-    pairs = [(one, number, one.series.slices[number].file.name) for one in planned for number in one.indices]
+    pairs = [(item, number, item.series.slices[number].file.name) for item in planned for number in item.indices]
     paths = [source / name if source.is_dir() else source for _, _, name in pairs]
     digests = prep.mapped(digest_or_nothing, paths, "digests")
     return [
-        Task(one.series.name, Chosen(one.series, number, path, digest, one.split), name)
-        for (one, number, name), path, digest in zip(pairs, paths, digests, strict=True)
+        Task(item.series.name, Chosen(item.series, number, path, digest, item.split), name)
+        for (item, number, name), path, digest in zip(pairs, paths, digests, strict=True)
     ]
 
 
@@ -120,7 +120,7 @@ def take_stock(archive: Archive, tasks: Sequence[Task[Chosen]], outcomes: Sequen
     for task in tasks:
         digests[task.source].append(task.work.digest)
     sources = {name: one[0] if len(one) == 1 else sha256("".join(one).encode()).hexdigest() for name, one in digests.items()}
-    others = [*(one.name for one in archive.series), *(task.file for task in tasks)]
+    others = [*(series.name for series in archive.series), *(task.file for task in tasks)]
     return Inventory(sources, outcomes, [task.work.digest for task in tasks], others)
 
 
@@ -133,7 +133,7 @@ def plan(prep: PrepRun[LIDCOptions], planned: Sequence[Planned], tasks: Sequence
         shapes=Shapes.sinogram(size, scanner.shape),
         make=partial(make_slice, options=options, pseudonyms=prep.pseudonyms),
         tasks=tasks,
-        report=partial(report, planned={one.series.name: one for one in planned}),
+        report=partial(report, planned={item.series.name: item for item in planned}),
         measure=scanner.records,
         batch=BATCH,
         what=f"{len(planned)} series",

@@ -47,7 +47,7 @@ def read_table(path: Path) -> dict[str, Entry]:
 def _column(names: Iterable[str], wanted: tuple[str, ...]) -> str:
     """The column with one of these names; case, blanks and underscores are ignored."""
     plain = {"".join(filter(str.isalnum, name)).lower(): name for name in names}
-    return next((plain[one] for one in wanted if one in plain), "")
+    return next((plain[name] for name in wanted if name in plain), "")
 
 
 def _entry(row: Mapping[str, str], names: Mapping[str, str]) -> Entry:

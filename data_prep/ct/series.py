@@ -68,7 +68,7 @@ class CTSeries:
         return tuple(range(middle % step, n, step))
 
     def _middle(self) -> int:
-        along = np.array([one.along for one in self.slices])
+        along = np.array([item.along for item in self.slices])
         if np.isnan(along).any():
             return len(along) // 2
         off = np.abs(along - (along[0] + along[-1]) / 2)
@@ -156,7 +156,7 @@ def make_series(group: Sequence[CTFile], name: str) -> CTSeries:
         good = kept
     slices, remarks = _ordered(good)
     slices, doubles = _one_each(slices)
-    along = np.array([one.along for one in slices])
+    along = np.array([item.along for item in slices])
     spacing = _spacing(along, good)
     notes.update({"copies of slices left out": copies} if copies else {})
     notes.update({"slices left out at positions already taken (several phases?)": doubles} if doubles else {})
@@ -222,9 +222,9 @@ def _ordered(files: Sequence[CTFile]) -> tuple[list[Slice], list[str]]:
         slices = [Slice(file, NAN) for file in files]
         remarks = ["positions unknown: ordered by instance numbers"] if len(files) > 1 else []
 
-    def key(one: Slice) -> tuple[float, float, str]:
-        numbers = (value if not math.isnan(value) else math.inf for value in (one.along, one.file.number))
-        return (*numbers, one.file.instance or one.file.name)  # type: ignore[return-value]
+    def key(item: Slice) -> tuple[float, float, str]:
+        numbers = (value if not math.isnan(value) else math.inf for value in (item.along, item.file.number))
+        return (*numbers, item.file.instance or item.file.name)  # type: ignore[return-value]
 
     return sorted(slices, key=key), remarks
 
@@ -232,9 +232,9 @@ def _ordered(files: Sequence[CTFile]) -> tuple[list[Slice], list[str]]:
 def _one_each(slices: Sequence[Slice]) -> tuple[list[Slice], int]:
     """One slice per position, and the number of others."""
     kept: list[Slice] = []
-    for one in slices:
-        if not kept or not one.along - kept[-1].along < SAME_PLACE:  # never true for unknown positions
-            kept.append(one)
+    for item in slices:
+        if not kept or not item.along - kept[-1].along < SAME_PLACE:  # never true for unknown positions
+            kept.append(item)
     return kept, len(slices) - len(kept)
 
 

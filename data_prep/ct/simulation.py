@@ -85,26 +85,26 @@ class Scanner:
 
     def records(self, slices: Sequence[Labelled]) -> Iterator[SliceRecord]:
         """Simulate y = A x + noise for several slices at once; the noise of each depends on (seed, id) alone."""
-        images = torch.stack([one.prepared.image for one in slices])  # (B, 1, H, W)
-        generators = [item_generator(self.seed, one.id, "acquisition") for one in slices]
+        images = torch.stack([item.prepared.image for item in slices])  # (B, 1, H, W)
+        generators = [item_generator(self.seed, item.id, "acquisition") for item in slices]
         sinograms, levels = self._scan(images, generators)
-        for one, image, sinogram, level in zip(slices, images, sinograms, levels, strict=True):
-            place = one.prepared.place
+        for item, image, sinogram, level in zip(slices, images, sinograms, levels, strict=True):
+            place = item.prepared.place
             yield SliceRecord(
                 measurement=sinogram,
                 image=image if self.with_image else None,
-                id=one.id,
-                subject=one.subject,
-                split=one.split,
+                id=item.id,
+                subject=item.subject,
+                split=item.split,
                 scale=SCALE,
                 offset=OFFSET,
                 spacing=place.spacing,
                 data_range=1.0 if self.with_image else math.nan,
-                slice=one.number,
+                slice=item.number,
                 position=place.position,
                 orientation=place.orientation,
                 slice_spacing=place.slice_spacing,
-                volume=one.volume,
+                volume=item.volume,
                 sigma=level,
             )
 

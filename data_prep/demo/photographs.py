@@ -57,7 +57,7 @@ def prepare(prep: PrepRun[PhotographOptions], overwrite: bool = False) -> bool:
     camera = Camera(knobs.size, knobs.mask, knobs.keep, knobs.sigma, knobs.seed, knobs.mask_seed, knobs.with_image)
     paths = [shipped(one.package, one.place, "photographs", DISTRIBUTIONS[one.package]) for one in SHIPPED]  # test first
     sources = {path.name: file_digest(path) for path in paths}
-    photos = [Photo(path, sources[path.name], one.split) for path, one in zip(paths, SHIPPED, strict=True)]
+    photos = [Photo(path, sources[path.name], photo.split) for path, photo in zip(paths, SHIPPED, strict=True)]
     inventory = Inventory(sources, [], [f"{photo.split}/{photo.digest}" for photo in photos])
     tasks = [Task(photo.path.name, photo) for photo in photos]
     with quiet_pillow():

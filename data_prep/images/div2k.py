@@ -78,16 +78,16 @@ def plan(prep: PrepRun[DIV2KOptions], source: Path) -> tuple[Inventory, list[Tas
     roles, outside = divided(source, found)
     prep.say(*missing(roles))
     work = partial(_examine, roles=roles, crop=prep.options.crop)
-    examined = list(prep.mapped(work, [one for one in found if one.name in roles], "headers"))
-    broken = [Outcome(one.source.name, "failed", one.problem) for one in examined if one.problem]
+    examined = list(prep.mapped(work, [source for source in found if source.name in roles], "headers"))
+    broken = [Outcome(image.source.name, "failed", image.problem) for image in examined if image.problem]
     whole = sorted((one for one in examined if not one.problem), key=lambda one: (one.role != "test", one.source.name))
-    kept, copies = without_copies(whole, lambda one: one.digest, lambda one: one.source.name)
-    splits = assign({one.digest: one.role for one in kept}, prep.options)
-    beyond = [Outcome(one.source.name, "skipped", BEYOND) for one in kept if splits[one.digest] is None]
+    kept, copies = without_copies(whole, lambda image: image.digest, lambda image: image.source.name)
+    splits = assign({image.digest: image.role for image in kept}, prep.options)
+    beyond = [Outcome(image.source.name, "skipped", BEYOND) for image in kept if splits[image.digest] is None]
     inventory = Inventory(
-        sources={one.source.name: one.digest for one in examined},
+        sources={image.source.name: image.digest for image in examined},
         outcomes=[*stray, *outside, *broken, *copies, *beyond],
-        identity=[f"{one.role}/{one.digest}" for one in examined],
+        identity=[f"{image.role}/{image.digest}" for image in examined],
     )
     return inventory, _tasks(kept, splits, prep.pseudonyms)
 
@@ -121,17 +121,17 @@ def assign(roles: Mapping[str, str], options: DIV2KOptions) -> dict[str, str | N
     if options.test <= 0 or not held_out:
         return split | dict.fromkeys(held_out)
     tested = split_subjects(held_out, options.seed, Shares(options.test, 0, 0))
-    return split | {digest: one and "test" for digest, one in tested.items()}
+    return split | {digest: assigned and "test" for digest, assigned in tested.items()}
 
 
 def _tasks(kept: Sequence[Examined], splits: Mapping[str, str | None], pseudonyms: Pseudonyms) -> list[Task[Photo]]:
     """One task per image, in an order that does not depend on file names."""
-    ordered = sorted(kept, key=lambda one: pseudonyms.of("subject", one.digest))
+    ordered = sorted(kept, key=lambda image: pseudonyms.of("subject", image.digest))
     return [
-        Task(one.source.name, Photo(one.source.path, one.digest, split))
+        Task(image.source.name, Photo(image.source.path, image.digest, split))
         for split in ORDER
-        for one in ordered
-        if splits[one.digest] == split
+        for image in ordered
+        if splits[image.digest] == split
     ]
 
 
@@ -213,7 +213,7 @@ def find_images(source: Path, out: Path) -> tuple[list[Source], list[Outcome]]:
         raise PrepError(f"no file or folder {source}; {HINT}")
     images, stray = listed(source, out, _check)
     if not images:
-        packed = sorted(PurePosixPath(one.name).name for one in stray if one.name.lower().endswith(PACKED))
+        packed = sorted(PurePosixPath(outcome.name).name for outcome in stray if outcome.name.lower().endswith(PACKED))
         unpack = f" ({', '.join(packed[:3])}: to be unpacked)" if packed else ""
         raise PrepError(f"no image below {source} among {len(stray)} files{unpack}; {HINT}")
     return images, stray
@@ -236,7 +236,7 @@ def divided(source: Path, images: list[Source]) -> tuple[dict[str, str], list[Ou
     Raises:
         PrepError: only one of the two folders exists: without the other, the split would not be DIV2K's.
     """
-    roles = {one.name: _role(one.name) for one in images}
+    roles = {image.name: _role(image.name) for image in images}
     if not any(roles.values()):
         return roles, []
     for role, folder in FOLDERS.items():

@@ -238,11 +238,11 @@ def scan(source: Path, out: Path) -> tuple[list[DigitFile], list[Outcome]]:
     except PrepError as error:
         raise PrepError(f"{error}: {EXPECTED}") from error
     files = list[DigitFile]()
-    for one in sorted(sources, key=lambda item: (not official_name(item.path.name), item.name)):
-        read = _read(one)
+    for item in sorted(sources, key=lambda item: (not official_name(item.path.name), item.name)):
+        read = _read(item)
         twin = next((file.name for file in files if isinstance(read, DigitFile) and _same(file, read)), "")
         if twin:
-            outcomes.append(Outcome(one.name, "skipped", "same content as another file", f"({twin})"))
+            outcomes.append(Outcome(item.name, "skipped", "same content as another file", f"({twin})"))
         elif isinstance(read, DigitFile):
             files.append(read)
         else:
@@ -272,11 +272,11 @@ def _read(source: Source) -> DigitFile | Outcome:
 
 
 def _check(source: Path, files: Sequence[DigitFile], outcomes: Sequence[Outcome]) -> None:
-    broken = [one for one in outcomes if one.status == "failed" and official_name(one.name)]
+    broken = [outcome for outcome in outcomes if outcome.status == "failed" and official_name(outcome.name)]
     if broken:  # otherwise other images would take its role
         raise PrepError("; ".join(f"{one.name}: {one.cause}" for one in broken) + ": get the file again; nothing was written")
     if not files:
-        failures = "".join(f"; {one.name}: {one.cause}" for one in outcomes if one.status == "failed")
+        failures = "".join(f"; {outcome.name}: {outcome.cause}" for outcome in outcomes if outcome.status == "failed")
         raise PrepError(f"no IDX file of images in {source} ({len(outcomes)} others{failures}): {EXPECTED}")
     for role in ("train", "test"):
         named = [file.name for file in files if file.role == role]

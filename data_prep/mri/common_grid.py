@@ -32,7 +32,7 @@ def common_recording(
 
     Args:
         volumes: at least one.
-        options: the knobs of the command.
+        options: the options of the command.
         size: (H, W) of the reconstructions.
 
     Raises:

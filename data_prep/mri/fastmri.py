@@ -51,9 +51,9 @@ def prepare(prep: PrepRun[FastMRIOptions], source: Path, dry_run: bool = False, 
     """
     sources, stray = find_sources(source, prep.out)
     check_replaceable(prep.out, overwrite)
-    digests = list(prep.mapped(digest_or_nothing, [one.path for one in sources], "digests"))
+    digests = list(prep.mapped(digest_or_nothing, [item.path for item in sources], "digests"))
     items = list(zip(sources, digests, strict=True))
-    inventory = Inventory({one.name: digest for one, digest in items}, stray, digests)
+    inventory = Inventory({item.name: digest for item, digest in items}, stray, digests)
     return run(prep, inventory, partial(plan, prep, source, items, stray), report_targets, dry_run, overwrite)
 
 
@@ -73,26 +73,26 @@ def plan(
     """
     options = prep.options
     found = list(prep.mapped(partial(check, options=options), items, "checks"))
-    outcomes = [one for one in found if isinstance(one, Outcome)]
-    volumes = [one for one in found if not isinstance(one, Outcome)]
+    outcomes = [item for item in found if isinstance(item, Outcome)]
+    volumes = [item for item in found if not isinstance(item, Outcome)]
     if not volumes:
         prep.give_up([*stray, *outcomes], f"no usable volume among {len(items)} files of {source}")
     pipeline, misfits = choose_pipeline(volumes, options)
-    outcomes += [Outcome(one.name, "failed", misfits[one.digest]) for one in volumes if one.digest in misfits]
-    fitting = [one for one in volumes if one.digest not in misfits]
+    outcomes += [Outcome(volume.name, "failed", misfits[volume.digest]) for volume in volumes if volume.digest in misfits]
+    fitting = [volume for volume in volumes if volume.digest not in misfits]
     prep.say(*remarks(fitting, pipeline, options))
     planned, left_out = assign(fitting, options)
     height, width = pipeline.size
-    lines = [f"{one.name}: {len(one.slices)} slices from {one.target} to {split}" for one, split in planned]
+    lines = [f"{volume.name}: {len(volume.slices)} slices from {volume.target} to {split}" for volume, split in planned]
     return Plan(
         operator=pipeline,
         shapes=Shapes.kspace(pipeline.size, pipeline.coils),
         make=partial(make, pipeline=pipeline, pseudonyms=prep.pseudonyms),
         tasks=chunks(planned, pipeline),
-        report=partial(report, planned={one.volume.name: one for one in planned}),
+        report=partial(report, planned={item.volume.name: item for item in planned}),
         outcomes=[*outcomes, *left_out],
         coils=pipeline.coils,
-        whole=frozenset(one.name for one, _ in planned if one.whole),
+        whole=frozenset(volume.name for volume, _ in planned if volume.whole),
         what=f"{len(planned)} volumes",
         preview=Preview(lines, f"slices of {height} x {width}"),
     )
@@ -122,11 +122,11 @@ def common_size(volumes: Sequence[AnyVolume], size: int | tuple[int, int] | None
 
 def assign(volumes: Sequence[AnyVolume], options: FastMRIOptions) -> tuple[list[Planned], list[Outcome]]:
     """Drop copies, assign splits by subject, and order the volumes by content."""
-    kept, outcomes = without_copies(volumes, lambda one: one.digest, lambda one: one.name)
-    kept.sort(key=lambda one: one.digest)
-    splits = split_subjects([one.subject for one in kept], options.seed, options.shares)
-    planned = [Planned(one, split) for one in kept if (split := splits[one.subject]) is not None]
-    beyond = [Outcome(one.name, "skipped", BEYOND) for one in kept if splits[one.subject] is None]
+    kept, outcomes = without_copies(volumes, lambda volume: volume.digest, lambda volume: volume.name)
+    kept.sort(key=lambda volume: volume.digest)
+    splits = split_subjects([volume.subject for volume in kept], options.seed, options.shares)
+    planned = [Planned(volume, split) for volume in kept if (split := splits[volume.subject]) is not None]
+    beyond = [Outcome(volume.name, "skipped", BEYOND) for volume in kept if splits[volume.subject] is None]
     return planned, [*outcomes, *beyond]
 
 
@@ -158,9 +158,9 @@ def chunks(planned: Sequence[Planned], pipeline: Pipeline) -> list[Task[Chunk]]:
     height, width = pipeline.size
     n = max(1, TASK_BYTES // (8 * height * width * (1 + max(2 * pipeline.coils, 1))))
     return [
-        Task(one.volume.name, Chunk(one, one.volume.slices[i : i + n]))
-        for one in planned
-        for i in range(0, len(one.volume.slices), n)
+        Task(item.volume.name, Chunk(item, item.volume.slices[i : i + n]))
+        for item in planned
+        for i in range(0, len(item.volume.slices), n)
     ]
 
 

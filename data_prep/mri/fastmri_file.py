@@ -74,7 +74,7 @@ class CheckedVolume:
         size: (H, W) of the reconstruction.
         target: dataset that gives the ground truth, or how it is computed.
         note: what a user should know.
-        whole: whether all slices of the volume were examined.
+        whole: whether all slices of the volume are examined or taken.
     """
 
     path: Path

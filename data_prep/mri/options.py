@@ -1,4 +1,4 @@
-"""The knobs of `data_prep fastmri`."""
+"""The options of `data_prep fastmri`."""
 
 from __future__ import annotations
 

@@ -86,11 +86,11 @@ def regular(item: Source) -> Source | Outcome:
 def without_copies(files: Sequence[T], digest: Callable[[T], str], name: Callable[[T], str]) -> tuple[list[T], list[Outcome]]:
     """The first file of each content, and outcomes of its copies."""
     kept: dict[str, T] = {}
-    for one in files:
-        kept.setdefault(digest(one), one)
-    copies = [one for one in files if kept[digest(one)] is not one]
+    for file in files:
+        kept.setdefault(digest(file), file)
+    copies = [file for file in files if kept[digest(file)] is not file]
     cause = "copy of another file"
-    return list(kept.values()), [Outcome(name(one), "skipped", cause, f"({name(kept[digest(one)])})") for one in copies]
+    return list(kept.values()), [Outcome(name(file), "skipped", cause, f"({name(kept[digest(file)])})") for file in copies]
 
 
 def is_folder(source: Path, out: Path) -> bool:
@@ -149,7 +149,7 @@ def _check(item: Source) -> Source | Outcome:
 
 
 def _failures(stray: Sequence[Outcome]) -> str:
-    return "".join(f"; {one.name}: {one.cause}" for one in stray if one.status == "failed")
+    return "".join(f"; {outcome.name}: {outcome.cause}" for outcome in stray if outcome.status == "failed")
 
 
 def _is_hdf5_name(path: Path) -> bool:

@@ -143,7 +143,7 @@ class Plan(Generic[W]):
         coils: number of coils, 0 for measurements without a coil axis.
         measure: makes records of `batch` slices at a time, if that is faster than one by one.
         batch: see `measure`.
-        whole: sources of which every slice was examined: if their records lack a `data_range`, it is their common maximum.
+        whole: sources of which every slice is taken: if their records lack a `data_range`, it is their common maximum.
         what: number and name of the sources, for the error if no slice can be made from them; "" counts files.
         preview: text of a dry run; None makes every slice and stores none.
     """

@@ -51,14 +51,14 @@ def values(data: Dataset, key: str) -> list[str]:
     """The texts of a multi-valued element, in upper case."""
     value = raw(data, key)
     several = [] if value is None else [value] if isinstance(value, str) else list(value)
-    return [str(one).strip().upper() for one in several]
+    return [str(item).strip().upper() for item in several]
 
 
 def numbers(data: Dataset, key: str, n: int) -> Vector:
     """The n finite numbers of an element, or () if it is absent or holds something else."""
     value = raw(data, key)
     try:
-        several = [float(value)] if isinstance(value, (int, float, str)) else [float(one) for one in value or ()]
+        several = [float(value)] if isinstance(value, (int, float, str)) else [float(item) for item in value or ()]
     except (TypeError, ValueError):
         return ()
     return tuple(several) if len(several) == n and all(map(math.isfinite, several)) else ()

@@ -198,10 +198,10 @@ def _few(names: list[str]) -> str:
 
 
 def _sorted(slices: list[Dataset]) -> SourceSeries:
-    sizes = {(int(one.Rows), int(one.Columns)) for one in slices}
+    sizes = {(int(data.Rows), int(data.Columns)) for data in slices}
     if len(sizes) > 1:
         raise ValueError(f"source DICOM slices of sizes {sorted(sizes)}: expected one size")
-    planes = [_plane(one) for one in slices]
+    planes = [_plane(data) for data in slices]
     if any(plane.normal @ planes[0].normal < PARALLEL for plane in planes):
         raise ValueError("source DICOM slices are not parallel (a localizer?): expected one stack of slices")
     along = along_normal(planes)
