@@ -144,10 +144,15 @@ def validator_errors(path):
 
 def save(folder, path, images, channels=2, **options):
     """Runs the handler over all slices at once: what it is given is `images` (N, H, W), the spread a tenth of them."""
-    handler = SaveReconstructions(folder, SliceDataset(path), **options)
     both = torch.zeros(len(images), channels, *images.shape[1:])
     both[:, -1] = torch.from_numpy(images)
-    result = SimpleNamespace(image=both, spread=both.abs() / 10, heldout=torch.zeros(len(images)))
+    save_all(folder, path, both, both.abs() / 10, **options)
+
+
+def save_all(folder, path, images, spread, **options):
+    """The same for images and their spread (N, C, H, W)."""
+    handler = SaveReconstructions(folder, SliceDataset(path), **options)
+    result = SimpleNamespace(image=images, spread=spread, heldout=torch.zeros(len(images)))
     engine = Engine(lambda engine, batch: result)
     handler.attach(engine)
     engine.run([{"index": torch.arange(len(images))}])

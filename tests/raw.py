@@ -23,6 +23,14 @@ def phantom(shape, seed=0):
     return np.stack(blobs) * np.exp(0.01j * columns)
 
 
+def seen_by_coils(x, coils):
+    """Images (n, H, W) as smooth coils around them see them, (n, coils, H, W)."""
+    rows, columns = np.mgrid[: x.shape[1], : x.shape[2]] - np.array(x.shape[1:])[:, None, None] // 2
+    angles = 2 * np.pi * np.arange(coils) / coils
+    distance = [(rows - 20 * np.sin(a)) ** 2 + (columns - 20 * np.cos(a)) ** 2 for a in angles]
+    return x[:, None] * np.stack([np.exp(-d / 900 + 1j * a) for d, a in zip(distance, angles, strict=True)])
+
+
 def to_kspace(x):
     """Centred orthonormal FFT of images (..., H, W), in double precision."""
     return np.fft.fftshift(np.fft.fft2(np.fft.ifftshift(x, AXES), axes=AXES, norm="ortho"), AXES)

@@ -20,8 +20,8 @@ def config(bundle):
     return BUNDLES / bundle / "configs" / "train.yaml"
 
 
-def diagnose(tmp_path, bundle, *options, code=0):
-    given = ["--config_file", config(bundle), "--out", tmp_path / "out", "--no-track", *options]
+def diagnose(tmp_path, bundle, *options, code=0, tracked=()):
+    given = ["--config_file", config(bundle), "--out", tmp_path / "out", *(tracked or ["--no-track"]), *options]
     result = CliRunner().invoke(app, [str(one) for one in given], env={"COLUMNS": "200"})
     assert result.exit_code == code, result.output
     return " ".join(result.output.split())
@@ -92,10 +92,7 @@ def test_a_scan_that_no_split_divides_is_diagnosed_all_the_same(tmp_path):
 
 def test_overlays_are_read_as_by_monai_bundle(tmp_path):
     files = [str(config("lidc_ct")), str(config("lidc_ct").with_name("demo.yaml"))]
-    given = ["--config_file", str(files), "--out", str(tmp_path), "--no-track", "--size", "16", "--group", "flips"]
-    result = CliRunner().invoke(app, given)
-    assert result.exit_code == 0, result.output
-    assert "16 views evenly" in " ".join(result.output.split())
+    assert "16 views evenly" in diagnose(tmp_path, "lidc_ct", "--config_file", files, "--size", 16, "--group", "flips")
 
 
 # --- with a data file
@@ -146,9 +143,7 @@ def test_file_that_was_made_otherwise_is_an_error(tmp_path):
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("diagnose")
     uri = database(tmp_path_factory.getbasetemp())
-    options = ["--config_file", config("lidc_ct"), "--out", folder / "out", "--tracking-uri", uri, "--experiment", folder.name]
-    result = CliRunner().invoke(app, [str(one) for one in [*options, "--size", 16, "--views", 6]])
-    assert result.exit_code == 0, result.output
+    diagnose(folder, "lidc_ct", "--size", 16, "--views", 6, tracked=["--tracking-uri", uri, "--experiment", folder.name])
     client = connect(uri)
     (found,) = client.search_runs([client.get_experiment_by_name(folder.name).experiment_id])
     return client, found, folder

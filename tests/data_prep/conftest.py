@@ -30,14 +30,15 @@ def make_volume():
     return make
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def prep():
-    """Runs the command line in this process; the noise and mask knobs fit the small images."""
+    """Runs the command line in this process, which is to end with an exit code; returns what it printed."""
 
-    def run(*arguments):
+    def run(*arguments, code=0):
         result = CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "300"})
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
+        assert result.exit_code == code, result.output
         return result
 
     return run

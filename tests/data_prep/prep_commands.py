@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import h5py
 import numpy as np
+from columns import columns
 from ct_archives import ct, write, write_patients
 from idx_bytes import idx, images, put
 from PIL import Image
@@ -167,9 +167,8 @@ class Tried:
 
     def run(self, *options, out=None, source=None, code=0):
         source = [source or self.source] if self.command.fill else []
-        result = self.prep(*self.command.words.split(), *source, out or self.out, *self.command.options, *options)
-        assert result.exit_code == code, result.output
-        return result.output
+        words = self.command.words.split()
+        return self.prep(*words, *source, out or self.out, *self.command.options, *options, code=code).output
 
     def written(self):
         """Whatever lies beside the output."""
@@ -177,8 +176,7 @@ class Tried:
 
     def columns(self, out=None):
         """The file's datasets, by name."""
-        with h5py.File(out or self.out) as file:
-            return {name: data.asstr()[()] if data.dtype.kind == "O" else data[()] for name, data in file.items()}
+        return columns(out or self.out)
 
     def manifest(self):
         return json.loads(self.out.with_suffix(".manifest.json").read_text())

@@ -2,23 +2,48 @@
 
 from pathlib import Path
 
-import h5py
-import nibabel as nib
 import numpy as np
 import pytest
+from columns import columns, nifti
 from tiny import CENTER, SIGMA, Parts, causes, execute, workflow, write_slices
 
-from data_prep.inference import raise_failures, slice_file
+from data_prep.inference import ct_file, image_file, raise_failures, scan_file, slice_file
 from data_prep.run.manifest import PrepError, Pseudonyms, default_salt
 from es_medical.data import read_header
 
 KNOBS = (2.0, CENTER, SIGMA)
 
 
-def test_slice_file_is_taken_as_it_is(tmp_path):
-    path = write_slices(tmp_path / "slices.h5")
-    assert slice_file(str(path), str(tmp_path / "out"), *KNOBS) == str(path)
+def taking(*inputs):
+    """A test that runs for each of them, which get a source, a folder for the output and a folder of weights."""
+    return pytest.mark.parametrize("take", inputs)
+
+
+def synthetic(source, output_dir, ckpt_dir):
+    return slice_file(source, output_dir, *KNOBS)
+
+
+@taking(synthetic, scan_file, ct_file, image_file)
+def test_slice_file_is_taken_as_it_is(tmp_path, take):
+    """Whatever became of other files when it was made: that was said then."""
+    path = str(write_slices(tmp_path / "slices.h5"))
+    assert take(path, str(tmp_path / "out"), str(tmp_path / "models")) == path
     assert not (tmp_path / "out").exists()
+    raise_failures(path)
+    raise_failures(path, path)
+
+
+@taking(synthetic, scan_file, ct_file, image_file)
+def test_nothing_there_names_the_knob(tmp_path, take):
+    with pytest.raises(FileNotFoundError, match="--data_file"):
+        take(str(tmp_path / "absent"), str(tmp_path / "out"), str(tmp_path / "models"))
+
+
+@taking(scan_file, ct_file, image_file)
+def test_no_weights_says_what_to_do(tmp_path, take, make_volume):
+    make_volume(tmp_path / "in" / "a.h5")
+    with pytest.raises(FileNotFoundError, match="train first, or set ckpt_dir"):
+        take(str(tmp_path / "in"), str(tmp_path / "out"), str(tmp_path / "models"))
 
 
 def test_volume_is_prepared_with_all_its_slices(tmp_path, make_volume):
@@ -65,11 +90,6 @@ def test_folder_of_volumes(tmp_path, make_volume):
     assert read_header(slice_file(str(tmp_path / "in"), str(tmp_path / "out"), *KNOBS)).n == 6
 
 
-def test_nothing_there_names_the_knob(tmp_path):
-    with pytest.raises(FileNotFoundError, match="--data_file"):
-        slice_file(str(tmp_path / "absent.h5"), str(tmp_path), *KNOBS)
-
-
 def test_what_is_no_volume_is_refused(tmp_path):
     (tmp_path / "notes.h5").write_text("not HDF5")
     with pytest.raises(PrepError):
@@ -89,7 +109,6 @@ def test_broken_volume_of_a_folder_is_left_out_and_told_at_the_end(tmp_path, mak
 
 def test_no_failure_is_no_error(tmp_path, make_volume):
     raise_failures(slice_file(str(make_volume(tmp_path / "in" / "a.h5")), str(tmp_path / "out"), *KNOBS))
-    raise_failures(str(write_slices(tmp_path / "slices.h5")))
 
 
 @pytest.mark.filterwarnings("ignore:the weights in .* were trained with:UserWarning")
@@ -100,9 +119,9 @@ def test_good_volumes_are_reconstructed_before_the_error(tmp_path, make_volume):
     with pytest.raises(RuntimeError) as caught:
         execute(workflow(["inference.json"], tmp_path, tmp_path / "in", ""))
     assert "PrepError: 1 of 2 sources failed and were not reconstructed: truncated HDF5 file" in causes(caught.value)
-    with h5py.File(tmp_path / "eval" / "reconstructions.h5") as file:
-        assert file["reconstruction"].shape == (3, 2, 32, 32)
-        (subject,) = set(file["volume"].asstr()[()])
+    found = columns(tmp_path / "eval" / "reconstructions.h5")
+    assert found["reconstruction"].shape == (3, 2, 32, 32)
+    (subject,) = set(found["volume"])
     assert (tmp_path / "eval" / f"{subject}_reconstruction.nii.gz").exists()
 
 
@@ -114,11 +133,10 @@ def test_volume_in_reconstructions_out(tmp_path, make_volume):
     volume = make_volume(tmp_path / "in" / "file1.h5", scale=50.0)
     execute(workflow(["inference.json"], tmp_path, volume, ""))
     out = tmp_path / "eval"
-    with h5py.File(out / "reconstructions.h5") as file, h5py.File(volume) as source:
-        assert file["reconstruction"].shape == (3, 2, 32, 32)
-        (subject,) = set(file["volume"].asstr()[()])
-        target = source["reconstruction_esc"][()]
-    result = nib.load(out / f"{subject}_reconstruction.nii.gz").get_fdata().transpose(2, 1, 0)
+    found, target = columns(out / "reconstructions.h5"), columns(volume)["reconstruction_esc"]
+    assert found["reconstruction"].shape == (3, 2, 32, 32)
+    (subject,) = set(found["volume"])
+    result = nifti(out / f"{subject}_reconstruction.nii.gz")
     assert result.shape == target.shape
     shares = np.linalg.norm(result - target, axis=(1, 2)) / np.linalg.norm(target, axis=(1, 2))
     assert (shares < 0.5).all()  # the scanner's own units and the right slices, though nothing was trained

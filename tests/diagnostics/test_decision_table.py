@@ -1,15 +1,7 @@
 import pytest
 import torch
 
-from es_medical.diagnostics.decision_table import (
-    PAPER,
-    TRANSFORMATIONS,
-    as_rich,
-    decision_table,
-    scanner,
-    show,
-    translations,
-)
+from es_medical.diagnostics.decision_table import PAPER, TRANSFORMATIONS, as_rich, decision_table, scanner, show, translations
 from es_medical.diagnostics.spectrum import spectrum
 from es_medical.physics import Inpainting, bernoulli_mask
 

@@ -5,11 +5,7 @@ from itertools import combinations
 import pytest
 import torch
 
-from es_medical.diagnostics.conditional_gram import (
-    conditional_gram,
-    joint_rank,
-    rarest_pair,
-)
+from es_medical.diagnostics.conditional_gram import conditional_gram, joint_rank, rarest_pair
 from es_medical.groups import D4, Flips, Shifts
 from es_medical.physics import Inpainting, VirtualPhysics, bernoulli_mask, even_columns, random_columns
 

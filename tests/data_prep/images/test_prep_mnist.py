@@ -8,7 +8,6 @@ import torch
 from idx_bytes import images, put
 
 from data_prep.images import idx_file, mnist
-from data_prep.images import mnist as mnist_files
 from es_medical.data import SliceDataset, read_header
 from es_medical.physics.compressed_sensing import CompressedSensing
 
@@ -38,8 +37,7 @@ def sources(path):
 
 
 def test_official_names_decide_train_and_test_and_the_first_ones_are_taken(tmp_path, prep, official):
-    result = prep("mnist", official, tmp_path / "out", "--train", 30, "--test", 4, "--val", 5)
-    assert result.exit_code == 0, result.output
+    prep("mnist", official, tmp_path / "out", "--train", 30, "--test", 4, "--val", 5)
     out = tmp_path / "out" / "mnist.h5"
     header = read_header(out)
     assert header.splits == {"train": 25, "val": 5, "test": 4}
@@ -99,7 +97,6 @@ def test_equal_images_never_stand_in_two_splits(tmp_path, prep):
     put(tmp_path / "in" / TRAIN, train)
     put(tmp_path / "in" / TEST, test)
     result = prep("mnist", tmp_path / "in", tmp_path / "a.h5", "--train", "all", "--test", "all")
-    assert result.exit_code == 0, result.output
     split_of = [stored(tmp_path / "a.h5", split) for split in ("train", "val", "test")]
     assert sum(map(len, split_of)) == len(set.union(*split_of)) == read_header(tmp_path / "a.h5").n == 47
     assert test[0].tobytes() in split_of[2]
@@ -131,10 +128,7 @@ def test_other_names_are_divided_by_the_seed(tmp_path, prep):
     put(tmp_path / "in" / "x" / "one.gz", images(40, seed=1))
     put(tmp_path / "in" / "two", images(20, seed=2))
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
-        result = prep(
-            "mnist", tmp_path / "in", tmp_path / f"{name}.h5", "--train", 40, "--test", 10, "--seed", seed, "--salt", "s"
-        )
-        assert result.exit_code == 0, result.output
+        prep("mnist", tmp_path / "in", tmp_path / f"{name}.h5", "--train", 40, "--test", 10, "--seed", seed, "--salt", "s")
         assert read_header(tmp_path / f"{name}.h5").splits == {"train": 38, "val": 2, "test": 10}
     a, b, c = (stored(tmp_path / f"{name}.h5", "test") for name in "abc")
     assert a == b != c
@@ -159,9 +153,7 @@ def test_another_file_serves_what_mnist_leaves_open(tmp_path, prep, own, split):
 
 def test_another_file_beside_both_of_mnist_is_skipped(tmp_path, prep, official):
     put(official / "mine.gz", images(30, seed=5))
-    result = prep("mnist", official, tmp_path / "a.h5")
-    assert result.exit_code == 0
-    assert "both files of MNIST are there" in result.output
+    assert "both files of MNIST are there" in prep("mnist", official, tmp_path / "a.h5").output
     assert not stored(tmp_path / "a.h5") & bytes_of(images(30, seed=5))
 
 
@@ -180,23 +172,18 @@ def test_one_of_mnists_files_alone_serves_both(tmp_path, prep):
 def test_same_file_packed_and_not_is_taken_once(tmp_path, prep, official, copy):
     put(official / copy, images(40, seed=1))
     result = prep("mnist", official, tmp_path / "a.h5")
-    assert result.exit_code == 0, result.output
     assert read_header(tmp_path / "a.h5").n == 50
     assert Counter(one["status"] for one in sources(tmp_path / "a.h5")) == {"done": 2, "skipped": 1}
     assert "same content as another file" in result.output
 
 
-def test_second_run_does_nothing_also_for_the_same_content_packed_otherwise(tmp_path, prep, official):
+def test_second_run_does_nothing_for_the_same_content_packed_otherwise(tmp_path, prep, official):
     prep("mnist", official, tmp_path / "a.h5")
     before = (tmp_path / "a.h5").stat().st_mtime_ns
-    assert "up to date" in prep("mnist", official, tmp_path / "a.h5").output
     (official / TEST).write_bytes(gzip.decompress((official / f"{TEST}.gz").read_bytes()))
     (official / f"{TEST}.gz").unlink()
     assert "up to date" in prep("mnist", official, tmp_path / "a.h5").output
     assert (tmp_path / "a.h5").stat().st_mtime_ns == before
-    result = prep("mnist", official, tmp_path / "a.h5", "--ratio", 0.5)
-    assert "ratio 0.3 -> 0.5" in result.output
-    assert read_header(tmp_path / "a.h5").matrix.shape[0] == 15
 
 
 @pytest.mark.parametrize("knob", [("--train", 3), ("--test", 3), ("--val", 3), ("--sigma", 1), ("--seed", 3), ("--salt", "s")])
@@ -208,8 +195,7 @@ def test_every_knob_makes_the_file_anew(tmp_path, prep, official, knob):
 @pytest.mark.parametrize("make", [lambda path: None, lambda path: path.mkdir(), lambda path: put(path / "notes.txt", b"hello")])
 def test_no_files_says_what_was_expected_and_that_nothing_is_downloaded(tmp_path, prep, make):
     make(tmp_path / "in")
-    result = prep("mnist", tmp_path / "in", tmp_path / "a.h5")
-    assert result.exit_code == 1
+    result = prep("mnist", tmp_path / "in", tmp_path / "a.h5", code=1)
     for said in (f"{TRAIN}.gz", f"{TEST}.gz", "nothing is downloaded"):
         assert said in result.stderr
     assert not (tmp_path / "a.h5").exists()
@@ -220,9 +206,7 @@ def test_half_a_download_of_mnist_stops_and_leaves_an_older_file(tmp_path, prep,
     before = (tmp_path / "a.h5").read_bytes()
     whole = (official / f"{TEST}.gz").read_bytes()
     (official / f"{TEST}.gz").write_bytes(whole[: len(whole) // 2])
-    result = prep("mnist", official, tmp_path / "a.h5")
-    assert result.exit_code == 1
-    assert "cut off before its end" in result.stderr
+    assert "cut off before its end" in prep("mnist", official, tmp_path / "a.h5", code=1).stderr
     assert (tmp_path / "a.h5").read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.h5", "a.manifest.json", "in"]
 
@@ -230,25 +214,19 @@ def test_half_a_download_of_mnist_stops_and_leaves_an_older_file(tmp_path, prep,
 def test_images_of_different_sizes_are_refused(tmp_path, prep):
     put(tmp_path / "in" / "one", images(9, (6, 5)))
     put(tmp_path / "in" / "two", images(9, (5, 6)))
-    result = prep("mnist", tmp_path / "in", tmp_path / "a.h5")
-    assert result.exit_code == 1
+    result = prep("mnist", tmp_path / "in", tmp_path / "a.h5", code=1)
     assert "one: 6 x 5, two: 5 x 6" in result.stderr.replace("two: 5 x 6, one: 6 x 5", "one: 6 x 5, two: 5 x 6")
 
 
 def test_two_data_sets_with_the_names_of_mnist_are_refused(tmp_path, prep, official):
     put(official / "fashion" / TRAIN, images(40, seed=8))
-    result = prep("mnist", official, tmp_path / "a.h5")
-    assert result.exit_code == 1
-    assert f"fashion/{TRAIN}, {TRAIN}.gz" in result.stderr
+    assert f"fashion/{TRAIN}, {TRAIN}.gz" in prep("mnist", official, tmp_path / "a.h5", code=1).stderr
 
 
 def test_content_other_than_that_of_mnist_is_told(tmp_path, prep, official, monkeypatch):
-    result = prep("mnist", official, tmp_path / "a.h5")
-    assert result.output.count("named as a file of MNIST, but MD5") == 2
-    known = {
-        file.name.removesuffix(".gz"): (file.role, file.images.md5) for file in mnist_files.scan(official, tmp_path / "b.h5")[0]
-    }
-    monkeypatch.setattr(mnist_files, "OFFICIAL", known)
+    assert prep("mnist", official, tmp_path / "a.h5").output.count("named as a file of MNIST, but MD5") == 2
+    known = {file.name.removesuffix(".gz"): (file.role, file.images.md5) for file in mnist.scan(official, tmp_path / "b.h5")[0]}
+    monkeypatch.setattr(mnist, "OFFICIAL", known)
     assert "MD5" not in prep("mnist", official, tmp_path / "b.h5").output
 
 
@@ -263,22 +241,17 @@ def test_content_other_than_that_of_mnist_is_told(tmp_path, prep, official, monk
     ],
 )
 def test_knobs_that_fit_no_data_set_are_refused(tmp_path, prep, official, knobs, said):
-    result = prep("mnist", official, tmp_path / "a.h5", *knobs)
-    assert result.exit_code == 1
-    assert said in result.stderr
+    assert said in prep("mnist", official, tmp_path / "a.h5", *knobs, code=1).stderr
     assert not (tmp_path / "a.h5").exists()
 
 
 def test_images_too_large_for_a_dense_matrix_are_refused(tmp_path, prep):
     put(tmp_path / "big", images(3, (129, 128)))
-    result = prep("mnist", tmp_path / "big", tmp_path / "a.h5")
-    assert result.exit_code == 1
-    assert "129 x 128" in result.stderr
+    assert "129 x 128" in prep("mnist", tmp_path / "big", tmp_path / "a.h5", code=1).stderr
 
 
 def test_real_files(tmp_path, prep, shared_data):
     result = prep("mnist", shared_data / "mnist", tmp_path / "a.h5", "--train", 300, "--test", 20)
-    assert result.exit_code == 0, result.output
     assert "MD5" not in result.output  # those of the test file are MNIST's own
     header, data = read_header(tmp_path / "a.h5"), SliceDataset(tmp_path / "a.h5", "test")
     assert header.splits == {"train": 285, "val": 15, "test": 20}
@@ -288,7 +261,7 @@ def test_real_files(tmp_path, prep, shared_data):
     assert 0.08 < bright < 0.2
 
 
-@pytest.mark.parametrize("module", [idx_file, mnist, mnist_files])
+@pytest.mark.parametrize("module", [idx_file, mnist])
 def test_examples_in_docstrings_are_true(module):
     result = doctest.testmod(module)
     assert result.attempted > 0

@@ -4,7 +4,7 @@ import warnings
 import h5py
 import numpy as np
 import pytest
-from raw import kspace_of
+from raw import complex_noise, kspace_of
 
 from data_prep.demo.kspace import coil_maps, smooth_phase
 from data_prep.mri import coils
@@ -29,14 +29,15 @@ def disc(size):
     return x * np.exp(1j * phase)
 
 
+def noisy(x, sigma, seed=1):
+    return (kspace_of(x) + sigma * complex_noise(x.shape, seed)).astype(np.complex64)
+
+
 @pytest.fixture(scope="module")
 def scan():
     """Image, true maps and noisy k-space of eight coils."""
-    x, rng = disc(SIZE), np.random.default_rng(0)
-    maps = coil_maps(8, SIZE, 0.02, rng)
-    k = kspace_of(maps * x)
-    noise = rng.standard_normal((2, *k.shape))
-    return x, maps, (k + SIGMA * (noise[0] + 1j * noise[1])).astype(np.complex64)
+    x, maps = disc(SIZE), coil_maps(8, SIZE, 0.02, np.random.default_rng(0))
+    return x, maps, noisy(maps * x, SIGMA)
 
 
 def residual(maps, images, inside):
@@ -60,10 +61,7 @@ def test_maps_explain_the_images_of_all_coils(scan, n_center, bound):
 @pytest.mark.parametrize("sigma", [0.05, 0.15])
 def test_noise_that_dominates_needs_its_level_and_no_more(scan, sigma):
     x, true, _ = scan
-    rng = np.random.default_rng(2)
-    noise = rng.standard_normal((2, *true.shape))
-    k = (kspace_of(true * x) + sigma * (noise[0] + 1j * noise[1])).astype(np.complex64)
-    inside = np.abs(x) > 0
+    k, inside = noisy(true * x, sigma, 2), np.abs(x) > 0
     known = residual(coils.sensitivity_maps(k, 24, sigma), true * x, inside)
     assert known < sigma
     assert known < 0.5 * residual(coils.sensitivity_maps(k, 24), true * x, inside)

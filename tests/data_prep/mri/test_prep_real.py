@@ -6,7 +6,8 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from raw import HEADER, kspace_of, phantom
+from columns import columns as columns_of
+from raw import HEADER, complex_noise, kspace_of, phantom, seen_by_coils
 from torch.utils.data import DataLoader
 
 from data_prep.mri import fastmri
@@ -22,13 +23,9 @@ ALL = ("--slices", "all", "--train", 1, "--test", 0, "--val", 0)
 def real(prep):
     """Runs the command on a folder; returns the result, and the columns of the file that it wrote, if any."""
 
-    def run(source, out, *options):
-        result = prep("fastmri", source, out, "--measurements", "real", *options)
-        if not out.is_file():
-            return result, {}
-        with h5py.File(out) as file:
-            columns = {name: file[name][()] for name in file}
-        return result, columns
+    def run(source, out, *options, code=0):
+        result = prep("fastmri", source, out, "--measurements", "real", *options, code=code)
+        return result, columns_of(out) if out.is_file() else {}
 
     return run
 
@@ -38,11 +35,10 @@ def to_complex(x):
     return x[:, 0] + 1j * x[:, 1]
 
 
-def noisy(path, sigma, seed=0, **options):
-    """k-space of the phantom plus noise, and nothing else."""
-    rng = np.random.default_rng(seed)
+def noisy(sigma, seed=0):
+    """k-space of the phantom plus noise."""
     k = kspace_of(phantom((3, 64, 48), seed))
-    return k + sigma * (rng.standard_normal(k.shape) + 1j * rng.standard_normal(k.shape)).astype(np.complex64)
+    return k + sigma * complex_noise(k.shape, seed).astype(np.complex64)
 
 
 # --- the right numbers
@@ -51,8 +47,7 @@ def noisy(path, sigma, seed=0, **options):
 def test_full_noise_free_kspace_gives_the_stored_reconstruction(tmp_path, make_volume, real):
     """Issue: magnitude up to scale to 1e-4 relative, orientation included (A18)."""
     path = make_volume(tmp_path / "in" / "a.h5")
-    result, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL, *FULL)
-    assert result.exit_code == 0, result.output
+    _, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL, *FULL)
     assert columns["mask"].all()
     image = ifft2c(torch.from_numpy(columns["measurement"]))
     magnitude = torch.linalg.vector_norm(image, dim=1).numpy() * columns["scale"][:, :1, None]
@@ -64,12 +59,12 @@ def test_full_noise_free_kspace_gives_the_stored_reconstruction(tmp_path, make_v
 
 def test_phase_is_kept(tmp_path, make_volume, real):
     """A13: exp(0.01 i x) comes out with an error below 1e-5 rad where there is signal."""
-    columns_of = np.mgrid[:64, :48][1]
-    k = kspace_of((1 + np.random.default_rng(0).random((2, 64, 48))) * np.exp(0.01j * columns_of))
+    x = np.mgrid[:64, :48][1]
+    k = kspace_of((1 + np.random.default_rng(0).random((2, 64, 48))) * np.exp(0.01j * x))
     make_volume(tmp_path / "in" / "a.h5", kspace=k, keys=())
     _, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL, *FULL, "--size", 32)
     image = to_complex(columns["image"].astype(np.float64))
-    expected = crop_or_pad(np.exp(0.01j * columns_of), (32, 32))
+    expected = crop_or_pad(np.exp(0.01j * x), (32, 32))
     assert np.abs(np.angle(image * expected.conj())).max() < 1e-5
 
 
@@ -78,11 +73,8 @@ def test_result_does_not_depend_on_the_scale_of_the_input(tmp_path, make_volume,
     """A14, E2: values near 1e-5; the stored scale gives the raw values back."""
     outputs = []
     for i, factor in enumerate((1.0, scale)):
-        make_volume(tmp_path / f"in{i}" / "a.h5", scale=factor, kspace=(noisy(None, 0.01) * factor).astype(np.complex64))
-        result, columns = real(
-            tmp_path / f"in{i}", tmp_path / f"out{i}.h5", *ALL, "--acceleration", 2, "--center-fraction", 0.2
-        )
-        assert result.exit_code == 0, result.output
+        make_volume(tmp_path / f"in{i}" / "a.h5", scale=factor, kspace=(noisy(0.01) * factor).astype(np.complex64))
+        _, columns = real(tmp_path / f"in{i}", tmp_path / f"out{i}.h5", *ALL, "--acceleration", 2, "--center-fraction", 0.2)
         outputs.append(columns)
     one, other = outputs
     for name in ("measurement", "image", "sigma", "peak", "data_range"):
@@ -93,7 +85,7 @@ def test_result_does_not_depend_on_the_scale_of_the_input(tmp_path, make_volume,
 
 def test_scale_uses_the_central_lines_alone(tmp_path, make_volume, real):
     """What a scan without the other lines would give is what is stored."""
-    k, outputs = noisy(None, 0.01), []
+    k, outputs = noisy(0.01), []
     for i in (0, 1):
         changed = k.copy()
         if i:
@@ -108,7 +100,7 @@ def test_scale_uses_the_central_lines_alone(tmp_path, make_volume, real):
 def test_noise_level_is_found_and_stored_for_each_slice(tmp_path, make_volume, real, sigma):
     """Within 10 % in the mean over 12 slices; each slice is stored in its own units."""
     for seed in range(4):
-        make_volume(tmp_path / "in" / f"{seed}.h5", seed=seed, kspace=noisy(None, sigma, seed).astype(np.complex64))
+        make_volume(tmp_path / "in" / f"{seed}.h5", seed=seed, kspace=noisy(sigma, seed).astype(np.complex64))
     _, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL, *FULL)
     raw = columns["sigma"] * columns["scale"][:, 0]
     assert abs(raw.mean() / sigma - 1) < 0.1
@@ -137,8 +129,7 @@ def test_mixed_widths_collate(tmp_path, make_volume, real):
     """A15: 64 x 48 and 64 x 52 both give slices of the target's size."""
     for i, width in enumerate((48, 52, 47, 48)):
         make_volume(tmp_path / "in" / f"{i}.h5", seed=i, n=2, width=width)
-    result, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL, "--acceleration", 2, "--center-fraction", 0.2)
-    assert result.exit_code == 0, result.output
+    _, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL, "--acceleration", 2, "--center-fraction", 0.2)
     batch = next(iter(DataLoader(SliceDataset(tmp_path / "out.h5"), 8)))
     assert batch["measurement"].shape == (8, 2, 32, 32)
     assert (columns["measurement"][..., ~columns["mask"].astype(bool)] == 0).all()
@@ -157,15 +148,19 @@ def test_small_and_odd_grids_are_padded_about_the_origin(tmp_path, make_volume, 
     np.testing.assert_allclose(image, expected[None].repeat(2, 0), atol=1e-5)
 
 
-def test_zero_padded_columns_are_never_measured(tmp_path, make_volume, real):
-    """A10 on the recorded grid: matrix 372, limits 20 to 351; the acceleration counts the 332 encoded lines."""
+def zero_padded(make_volume, path):
+    """372 columns of which 332, 20 to 351, were encoded."""
     k = kspace_of(phantom((2, 16, 372)))
     k[..., :20] = k[..., 352:] = 0
     header = HEADER.format(width=372, maximum=331, center=166).replace("<x>64</x>", "<x>16</x>")
-    make_volume(tmp_path / "in" / "a.h5", kspace=k, keys=(), header=False, ismrmrd_header=header)
+    make_volume(path, kspace=k, keys=(), header=False, ismrmrd_header=header)
+
+
+def test_zero_padded_columns_are_never_measured(tmp_path, make_volume, real):
+    """A10 on the recorded grid: matrix 372, limits 20 to 351; the acceleration counts the 332 encoded lines."""
+    zero_padded(make_volume, tmp_path / "in" / "a.h5")
     options = (*ALL, "--native-width", "--size", 16, "--acceleration", 4, "--center-fraction", 0.1)
-    result, columns = real(tmp_path / "in", tmp_path / "out.h5", *options)
-    assert result.exit_code == 0, result.output
+    _, columns = real(tmp_path / "in", tmp_path / "out.h5", *options)
     mask, found = columns["mask"].astype(bool), read_header(tmp_path / "out.h5")
     assert not mask[:20].any()
     assert not mask[352:].any()
@@ -182,14 +177,8 @@ def test_zero_padded_columns_are_never_measured(tmp_path, make_volume, real):
 
 def test_zero_padded_columns_are_no_columns_of_another_grid(tmp_path, make_volume, real):
     """A10 on a resampled grid: frequencies outside the encoded ones are not measured there either."""
-    k = kspace_of(phantom((2, 16, 372)))
-    k[..., :20] = k[..., 352:] = 0
-    header = HEADER.format(width=372, maximum=331, center=166).replace("<x>64</x>", "<x>16</x>")
-    make_volume(tmp_path / "in" / "a.h5", kspace=k, keys=(), header=False, ismrmrd_header=header)
-    result, columns = real(
-        tmp_path / "in", tmp_path / "out.h5", *ALL, "--size", 320, "--acceleration", 2, "--center-fraction", 0.1
-    )
-    assert result.exit_code == 0, result.output
+    zero_padded(make_volume, tmp_path / "in" / "a.h5")
+    _, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL, "--size", 320, "--acceleration", 2, "--center-fraction", 0.1)
     frequency = (np.arange(320) - 160) / 320
     outside = (frequency < -166 / 372) | (frequency > 165 / 372)
     assert not columns["mask"].astype(bool)[outside].any()
@@ -227,14 +216,9 @@ def make_coils(make_volume):
     """Writes a multi-coil volume: the phantom seen by smooth coils, noise of 0.01."""
 
     def make(path, coils=5, sigma=0.01, seed=0, **options):
-        rows, columns = np.mgrid[:64, :48] - np.array([32, 24])[:, None, None]
-        angles = 2 * np.pi * np.arange(coils) / coils
-        distance = [(rows - 20 * np.sin(a)) ** 2 + (columns - 20 * np.cos(a)) ** 2 for a in angles]
-        maps = np.stack([np.exp(-d / 900 + 1j * a) for d, a in zip(distance, angles, strict=True)])
-        rng = np.random.default_rng(seed)
-        k = kspace_of(phantom((3, 64, 48), seed)[:, None] * maps)
-        k = k + sigma * (rng.standard_normal(k.shape) + 1j * rng.standard_normal(k.shape))
-        rss = np.sqrt((np.abs(phantom((3, 64, 48), seed)[:, None] * maps) ** 2).sum(1))[:, 16:48, 8:40]
+        x = seen_by_coils(phantom((3, 64, 48), seed), coils)
+        k = kspace_of(x) + sigma * complex_noise(x.shape, seed)
+        rss = np.sqrt((np.abs(x) ** 2).sum(1))[:, 16:48, 8:40]
         return make_volume(path, kspace=k.astype(np.complex64), keys=(), reconstruction_rss=rss.astype(np.float32), **options)
 
     return make
@@ -246,7 +230,6 @@ MULTI = ("--coils", "multi", "--acceleration", 2, "--center-fraction", 0.4)
 def test_coils_are_compressed_and_their_maps_reproduce_the_data(tmp_path, make_coils, real):
     make_coils(tmp_path / "in" / "a.h5")
     result, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL, *MULTI, "--virtual-coils", 4)
-    assert result.exit_code == 0, result.output
     assert columns["measurement"].shape == columns["maps"].shape == (3, 2, 4, 32, 32)
     energy = (columns["maps"] ** 2).sum((1, 2))
     assert (np.isclose(energy, 1, atol=1e-4) | (energy == 0)).all()
@@ -265,7 +248,6 @@ def test_rss_target_of_full_kspace_is_the_stored_reconstruction(tmp_path, make_c
     path = make_coils(tmp_path / "in" / "a.h5", sigma=0)
     options = ("--coils", "multi", *FULL, "--target", "rss", "--virtual-coils", 5)
     result, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL, *options)
-    assert result.exit_code == 0, result.output
     with h5py.File(path) as file:
         stored = file["reconstruction_rss"][()]
     assert (columns["image"][:, 1] == 0).all()
@@ -307,9 +289,8 @@ def test_signal_at_the_edge_of_kspace_is_not_whitened_as_noise(tmp_path, make_co
     rows, columns = np.mgrid[:64, :48]
     x = (((rows - 32) / 13) ** 2 + ((columns - 24) / 18) ** 2 < 1) * np.exp(0.1j * columns)
     maps = np.stack([np.exp(-((rows - 32 - r) ** 2 + (columns - 24 - c) ** 2) / 900) for r, c in ((20, 0), (-20, 9), (0, 20))])
-    rng = np.random.default_rng(0)
     k = kspace_of((maps * x)[None])
-    k = k + 0.01 * (rng.standard_normal(k.shape) + 1j * rng.standard_normal(k.shape))
+    k = k + 0.01 * complex_noise(k.shape)
     make_volume(tmp_path / "in" / "a.h5", kspace=k.astype(np.complex64), keys=())
     result, found = real(tmp_path / "in", tmp_path / "out.h5", *ALL, *MULTI)
     assert "coils not whitened: no noise scan, and the edge of k-space holds more than noise" in result.output
@@ -320,12 +301,10 @@ def test_wrong_kind_is_refused_by_rank(tmp_path, make_volume, make_coils, real):
     """A12."""
     make_volume(tmp_path / "single" / "a.h5")
     make_coils(tmp_path / "multi" / "a.h5")
-    result, columns = real(tmp_path / "single", tmp_path / "a.h5", *ALL, *MULTI)
-    assert result.exit_code == 1
+    result, columns = real(tmp_path / "single", tmp_path / "a.h5", *ALL, *MULTI, code=1)
     assert not columns
     assert "kspace is single-coil, expected multi-coil: give --coils single" in result.output
-    result, columns = real(tmp_path / "multi", tmp_path / "b.h5", *ALL)
-    assert result.exit_code == 1
+    result, columns = real(tmp_path / "multi", tmp_path / "b.h5", *ALL, code=1)
     assert "kspace is multi-coil (5 coils), expected single-coil: give --coils multi" in result.output
 
 
@@ -345,8 +324,7 @@ def test_undersampled_files_keep_their_lines_on_their_own_width(tmp_path, make_v
     """A4: the stored mask is used, there is no ground truth, and nothing derived from one."""
     for i in (0, 1):
         undersampled(make_volume, tmp_path / "in" / f"{i}.h5", LINES, seed=i)
-    result, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL, "--native-width", "--size", 32)
-    assert result.exit_code == 0, result.output
+    _, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL, "--native-width", "--size", 32)
     assert columns["mask"].nonzero()[0].tolist() == list(LINES)
     assert "image" not in columns
     assert columns["measurement"].shape == (6, 2, 32, 48)
@@ -358,8 +336,7 @@ def test_undersampled_files_keep_their_lines_on_their_own_width(tmp_path, make_v
 def test_lines_without_gaps_are_no_full_kspace(tmp_path, make_volume, real):
     """A4: the mask of a scan of low resolution leaves out no line between others; there is no ground truth all the same."""
     undersampled(make_volume, tmp_path / "in" / "a.h5", range(18, 30), header=False)
-    result, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL, "--native-width", "--size", 32)
-    assert result.exit_code == 0, result.output
+    _, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL, "--native-width", "--size", 32)
     assert "image" not in columns
     assert columns["mask"].nonzero()[0].tolist() == list(range(18, 30))
     assert read_header(tmp_path / "out.h5").acceleration == 4
@@ -369,14 +346,12 @@ def test_wrong_encoding_limits_of_an_undersampled_file_stop_no_other(tmp_path, m
     header = HEADER.format(width=60, maximum=70, center=30)  # of another matrix than the stored 48 columns
     undersampled(make_volume, tmp_path / "in" / "a.h5", LINES, header=False, ismrmrd_header=header)
     undersampled(make_volume, tmp_path / "in" / "b.h5", LINES, seed=1)
-    result, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL, "--native-width", "--size", 32)
-    assert result.exit_code == 0, result.output
+    _, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL, "--native-width", "--size", 32)
     assert columns["mask"].nonzero()[0].tolist() == list(LINES)
 
 
 def test_noise_level_of_undersampled_kspace_is_told_to_be_an_upper_bound(tmp_path, make_volume, real):
-    rng = np.random.default_rng(0)
-    noise = (rng.standard_normal((3, 64, 48)) + 1j * rng.standard_normal((3, 64, 48))) * np.isin(np.arange(48), LINES)
+    noise = complex_noise((3, 64, 48)) * np.isin(np.arange(48), LINES)
     make_volume(tmp_path / "in" / "a.h5", keys=(), kspace=noise, mask=np.isin(np.arange(48), LINES).astype(np.uint8))
     result, _ = real(tmp_path / "in", tmp_path / "out.h5", *ALL, "--native-width", "--size", 32)
     assert "that of its edge, an upper bound: give --sigma if you know it (3 of 3 slices)" in result.output
@@ -386,8 +361,7 @@ def test_noise_level_of_undersampled_kspace_is_told_to_be_an_upper_bound(tmp_pat
 
 def test_undersampled_file_is_not_resampled(tmp_path, make_volume, real):
     undersampled(make_volume, tmp_path / "in" / "a.h5", LINES)
-    result, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL)
-    assert result.exit_code == 1
+    result, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL, code=1)
     assert not columns
     assert "can't be resampled to 32: give --native-width" in result.output
 
@@ -398,8 +372,7 @@ def test_one_file_has_one_mask_and_one_width(tmp_path, make_volume, real):
     undersampled(make_volume, tmp_path / "in" / "c.h5", (1, *LINES), seed=2)
     make_volume(tmp_path / "in" / "d.h5", seed=3, width=52)
     make_volume(tmp_path / "in" / "e.h5", seed=4)
-    result, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL, "--native-width", "--size", 32)
-    assert result.exit_code == 1
+    result, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL, "--native-width", "--size", 32, code=1)
     assert "done 3 · skipped 0 · failed 2" in result.output
     assert "another mask than most volumes" in result.output
     assert "has 52 columns, most volumes have 48" in result.output
@@ -411,8 +384,7 @@ def test_undersampled_kspace_without_a_mask_is_refused(tmp_path, make_volume, re
     k = kspace_of(phantom((3, 64, 48)))
     k[..., ::2] = 0
     make_volume(tmp_path / "in" / "a.h5", kspace=k, keys=())
-    result, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL)
-    assert result.exit_code == 1
+    result, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL, code=1)
     assert "kspace is undersampled" in result.output
 
 
@@ -421,8 +393,7 @@ def test_mask_that_does_not_fit_the_data_is_refused(tmp_path, make_volume, real)
     mask[[3, *range(20, 29)]] = 1
     make_volume(tmp_path / "in" / "a.h5", mask=mask)  # all lines hold samples
     make_volume(tmp_path / "in" / "b.h5", seed=1, mask=np.ones(40))
-    result, _ = real(tmp_path / "in", tmp_path / "out.h5", *ALL, "--native-width")
-    assert result.exit_code == 1
+    result, _ = real(tmp_path / "in", tmp_path / "out.h5", *ALL, "--native-width", code=1)
     assert "38 columns that it leaves out hold samples" in result.output
     assert "mask of shape (40,)" in result.output
 
@@ -439,8 +410,7 @@ def test_volume_with_one_bad_slice_is_taken_back(tmp_path, make_volume, real, mo
     make_volume(tmp_path / "in" / "a.h5", kspace=bad, keys=())
     for seed in (1, 2):
         make_volume(tmp_path / "in" / f"{seed}.h5", seed=seed)
-    result, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL, *FULL)
-    assert result.exit_code == 1
+    result, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL, *FULL, code=1)
     assert "done 2 · skipped 0 · failed 1" in result.output
     assert "kspace slice 8 holds NaN" in result.output
     assert len(columns["id"]) == 6
@@ -450,8 +420,7 @@ def test_volume_with_one_bad_slice_is_taken_back(tmp_path, make_volume, real, mo
 
 def test_values_beyond_single_precision_are_refused(tmp_path, make_volume, real):
     make_volume(tmp_path / "in" / "a.h5", kspace=kspace_of(phantom((3, 64, 48))).astype(np.complex128) * 1e200)
-    result, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL)
-    assert result.exit_code == 1
+    result, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL, code=1)
     assert not columns
     assert "too large for single precision" in result.output
 
@@ -461,24 +430,8 @@ def test_blank_slices_are_left_out_and_told(tmp_path, make_volume, real):
     k[0] = 0
     make_volume(tmp_path / "in" / "a.h5", kspace=k, keys=())
     result, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL, *FULL)
-    assert result.exit_code == 0, result.output
     assert columns["slice"].tolist() == [1, 2, 3]
     assert "blank slices left out (1 of 4 slices)" in result.output
-
-
-def test_patient_stands_in_one_split_and_no_name_in_the_file(tmp_path, make_volume, real):
-    """A19, and no identifier in the output."""
-    for i in range(6):
-        make_volume(tmp_path / "in" / f"SECRET{i}.h5", seed=i, patient=f"SECRET{i // 2}")
-    out = tmp_path / "out.h5"
-    result, columns = real(tmp_path / "in", out, "--slices", "all", "--train", 2, "--test", 1, *FULL)
-    assert result.exit_code == 0, result.output
-    split_of = {}
-    for subject, split in zip(columns["subject"], columns["split"], strict=True):
-        assert split_of.setdefault(subject, split) == split
-    assert len(split_of) == 3
-    assert b"SECRET" not in out.read_bytes()
-    assert "SECRET" not in out.with_suffix(".manifest.json").read_text()
 
 
 # --- the command
@@ -489,12 +442,10 @@ def test_mask_of_another_file_is_used_again(tmp_path, make_volume, real):
         make_volume(tmp_path / f"in{i}" / "a.h5", seed=i)
     options = (*ALL, "--acceleration", 2, "--center-fraction", 0.2)
     first = real(tmp_path / "in0", tmp_path / "a.h5", *options, "--mask-seed", 3)[1]
-    result, second = real(tmp_path / "in1", tmp_path / "b.h5", *ALL, "--mask-from", tmp_path / "a.h5")
-    assert result.exit_code == 0, result.output
+    _, second = real(tmp_path / "in1", tmp_path / "b.h5", *ALL, "--mask-from", tmp_path / "a.h5")
     np.testing.assert_array_equal(first["mask"], second["mask"])
     assert (read_header(tmp_path / "b.h5").acceleration, read_header(tmp_path / "b.h5").center_fraction) == (2, 0.2)
-    result, _ = real(tmp_path / "in1", tmp_path / "c.h5", *ALL, "--mask-from", tmp_path / "a.h5", "--size", 40)
-    assert result.exit_code == 1
+    result, _ = real(tmp_path / "in1", tmp_path / "c.h5", *ALL, "--mask-from", tmp_path / "a.h5", "--size", 40, code=1)
     assert "has 32 columns, the slices have 40" in result.output
 
 
@@ -512,16 +463,13 @@ def test_mask_of_another_file_is_used_again(tmp_path, make_volume, real):
 )
 def test_knob_without_effect_is_refused(tmp_path, make_volume, prep, options, message):
     make_volume(tmp_path / "in" / "a.h5")
-    result = prep("fastmri", tmp_path / "in", tmp_path / "out.h5", *options)
-    assert result.exit_code == 1
-    assert f"{message}: without effect" in result.output
+    assert f"{message}: without effect" in prep("fastmri", tmp_path / "in", tmp_path / "out.h5", *options, code=1).output
 
 
 @pytest.mark.parametrize("name", ["--acceleration", "--sigma", "--added-noise", "--train", "--test"])
 def test_number_that_is_not_finite_is_refused(tmp_path, make_volume, real, name):
     make_volume(tmp_path / "in" / "a.h5")
-    result, columns = real(tmp_path / "in", tmp_path / "out.h5", name, "inf")
-    assert result.exit_code == 1
+    result, columns = real(tmp_path / "in", tmp_path / "out.h5", name, "inf", code=1)
     assert not columns
     assert f"{name} inf: expected a finite number" in result.output
 
@@ -529,8 +477,7 @@ def test_number_that_is_not_finite_is_refused(tmp_path, make_volume, real, name)
 def test_kspace_sampled_at_random_points_without_a_mask_is_refused(tmp_path, shared_data, real):
     """A real multi-coil file that looks fully sampled by its header: 88 % of its samples are empty, line by line."""
     source = shared_data / "kspace" / "fastmri_layout" / "multicoil_brain.h5"
-    result, columns = real(source, tmp_path / "out.h5", *ALL, "--coils", "multi")
-    assert result.exit_code == 1
+    result, columns = real(source, tmp_path / "out.h5", *ALL, "--coils", "multi", code=1)
     assert not columns
     assert "35843 of 40991 encoded samples are empty" in result.output
 
@@ -544,8 +491,7 @@ def test_real_brain(tmp_path, shared_data, make_volume, real):
     k = (k * (-1.0) ** (i + j))[None].astype(np.complex64)
     make_volume(tmp_path / "in" / "a.h5", kspace=k, keys=(), header=False)
     options = ("--size", 320, "--acceleration", 4, "--center-fraction", 0.08)
-    result, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL, *options)
-    assert result.exit_code == 0, result.output
+    _, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL, *options)
     expected = crop_or_pad(np.abs(np.fft.fftshift(np.fft.ifft2(np.fft.ifftshift(k[0]), norm="ortho"))), (320, 320))
     image = np.abs(to_complex(columns["image"])[0]) * columns["scale"][0, 0]
     np.testing.assert_allclose(image, expected, atol=1e-4 * expected.max())
@@ -561,11 +507,9 @@ def test_ismrmrd_raw_file_needs_real_measurements(tmp_path, prep, real):
     k = kspace_of(phantom((3, 64, 48)))
     (tmp_path / "in").mkdir()
     write(tmp_path / "in" / "a.h5", readouts(k[:, None]), header((64, 48), recon=(32, 32)))
-    refused = prep("fastmri", tmp_path / "in", tmp_path / "out.h5", *ALL)
-    assert refused.exit_code == 1
+    refused = prep("fastmri", tmp_path / "in", tmp_path / "out.h5", *ALL, code=1)
     assert "an ISMRMRD raw file, give --measurements real" in refused.output
-    result, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL, *FULL)
-    assert result.exit_code == 0, result.output
+    _, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL, *FULL)
     image = np.abs(to_complex(columns["image"])) * columns["scale"][:, :1, None]
     expected = crop_or_pad(np.abs(phantom((3, 64, 48))), (32, 32))
     np.testing.assert_allclose(image, expected, atol=1e-4 * expected.max())

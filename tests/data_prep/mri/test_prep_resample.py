@@ -8,14 +8,7 @@ from data_prep.mri.normalisation import crop_or_pad
 from data_prep.mri.resample import resampled_columns, sinc_resample
 
 GRIDS = [(6, 9), (7, 8)]
-SIZES = [
-    (4, 5),
-    (5, 4),
-    (10, 13),
-    (11, 12),
-    (3, 14),
-    (1, 1),
-]  # from even and odd to even and odd, smaller and larger
+SIZES = [(4, 5), (5, 4), (10, 13), (11, 12), (3, 14), (1, 1)]  # from even and odd to even and odd, smaller and larger
 
 
 def random_kspace(shape, dtype=np.complex128, seed=0):

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from raw import complex_noise
 
 from data_prep.mri.sampling import check_fully_sampled, measured_extent
 from data_prep.run.manifest import PrepError
@@ -7,9 +8,8 @@ from data_prep.run.manifest import PrepError
 SHAPE = (3, 16, 32)
 
 
-def full(shape=SHAPE):
-    rng = np.random.default_rng(0)
-    return rng.standard_normal(shape) + 1j * rng.standard_normal(shape)
+def full():
+    return complex_noise(SHAPE)
 
 
 def columns_of_each_slice(k):

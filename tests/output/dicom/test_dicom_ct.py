@@ -23,10 +23,6 @@ def source(tmp_path):
     return write_source(tmp_path / "source", kind=CT)
 
 
-def resized(plane, size):
-    return plane.rescaled((12, 10), size)
-
-
 @pytest.mark.parametrize(
     ("values", "slope"),
     [
@@ -129,10 +125,10 @@ def test_mr_series_keep_all_their_images(tmp_path):
 @pytest.mark.parametrize("size", [(12, 10), (6, 5)])
 def test_some_slices_at_known_positions_find_their_own(source, indices, size):
     series = read_source(source, CT)
-    slices, planes = series.matched([resized(source_plane(i), size) for i in indices], size)
+    slices, planes = series.matched([source_plane(i).rescaled((12, 10), size) for i in indices], size)
     assert [series.slices.index(one) for one in slices] == list(indices)
     for plane, i in zip(planes, indices, strict=True):
-        np.testing.assert_allclose(plane.position, resized(source_plane(i), size).position, atol=1e-5)
+        np.testing.assert_allclose(plane.position, source_plane(i).rescaled((12, 10), size).position, atol=1e-5)
         assert plane.slice_spacing == pytest.approx(4)
 
 

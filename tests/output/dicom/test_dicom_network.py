@@ -55,22 +55,8 @@ def test_files_arrive_intact_at_an_archive(tmp_path):
     sent = {one.SOPInstanceUID: one for one in map(pydicom.dcmread, (tmp_path / "out").rglob("*.dcm"))}
     (tmp_path / "archive").mkdir()
     with archive(tmp_path / "archive") as port:
-        command = [
-            "storescu",
-            "-R",
-            "-to",
-            "5",
-            "-ta",
-            "10",
-            "-td",
-            "10",
-            "+sd",
-            "+r",
-            "127.0.0.1",
-            str(port),
-            str(tmp_path / "out"),
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        command = ["storescu", "-R", "-to", "5", "-ta", "10", "-td", "10", "+sd", "+r", "127.0.0.1", str(port)]
+        done = subprocess.run([*command, tmp_path / "out"], capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr
     arrived = {one.SOPInstanceUID: one for one in map(pydicom.dcmread, (tmp_path / "archive").iterdir())}
     assert arrived.keys() == sent.keys()
