@@ -6,7 +6,6 @@ from helpers import Recorder, bent, line_mri, randn, rng, within
 from es_medical.groups import D4, FineRotations, Rotations, Shifts
 from es_medical.losses import EquivariantImaging, MeasurementConsistency, RampWeighting, Sure
 from es_medical.physics import Batch, Inpainting, measure
-from es_medical.randomness import item_generator
 
 SIGMA, DOUBLE = 0.2, torch.float64
 
@@ -163,19 +162,6 @@ def test_training_fills_in_what_the_mask_hides():
 
     assert error_after_training(EquivariantImaging(Shifts((1, 8)), sigma=0.0)) < 0.05
     assert error_after_training(MeasurementConsistency()) > 0.5
-
-
-def test_noise_level_of_each_item():
-    """As with a loss of its own for each; an item without noise has the loss without noise."""
-    physics, transform = case("mri")
-    sigma, keys = torch.tensor([0.0, 0.1, 0.4]), "abc"
-    y = measure(physics, randn(3, 2, 8, 8), sigma, rng())
-    generators = [item_generator(0, key) for key in keys]
-    total = EquivariantImaging(transform)(bent, Batch(y, physics, sigma), generators).total
-    for i in (1, 2):
-        one = EquivariantImaging(transform, sigma=float(sigma[i]))
-        found = one(bent, Batch(y[i : i + 1], physics), [item_generator(0, keys[i])]).total
-        torch.testing.assert_close(total[i : i + 1], found, rtol=1e-4, atol=1e-5)
 
 
 def test_weighting_acts_on_the_measurements_alone():

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from dense_ct import DenseCT, even_views
-from helpers import assert_unchanged, line_mri, randn, rng, snapshot
+from helpers import Recorder, assert_unchanged, line_mri, randn, rng, snapshot
 from torch import nn
 
 from es_medical.groups import D4, FineRotations
@@ -75,6 +75,7 @@ LOSSES: dict[str, Row] = {
     "photons, post": Row(lambda *_: PhotonSplitting(VIEWS, SCAN, group=D4(), log_domain="post"), counts=True),
 }
 
+PLAIN_PHOTONS = PhotonSplitting(VIEWS, SCAN, log_domain="post")
 row = pytest.mark.parametrize("row", LOSSES.values(), ids=list(LOSSES))
 noisy = pytest.mark.parametrize("row", [one for one in LOSSES.values() if one.assumes_noise])
 
@@ -140,10 +141,31 @@ def test_the_generator_alone_decides_whatever_the_global_state(row):
 
 @pytest.mark.parametrize("row", [one for one in LOSSES.values() if one.by_item])
 def test_value_of_an_item_does_not_depend_on_its_batch(row):
+    """Each item has its own noise level where the loss assumes one; 0 for one of them."""
+    (f, batch), levels = problem(row), torch.tensor([0.2, 0.0, 0.1, 0.4], dtype=DOUBLE)
+    together = row.make(levels)(f, batch, [item_generator(0, key) for key in "abcd"]).total
+    for i in (0, 2, 3):
+        part = Batch(batch.y[i : i + 1], batch.physics, batch.sigma[i : i + 1], batch.image[i : i + 1])
+        alone = row.make(float(levels[i]))(f, part, [item_generator(0, "abcd"[i])]).total
+        torch.testing.assert_close(alone, together[i : i + 1])
+
+
+@row
+def test_unmeasured_entries_of_y_never_count(row):
     f, batch = problem(row)
-    together = row.make()(f, batch, [item_generator(0, key) for key in "abcd"]).total
-    part = Batch(batch.y[2:3], batch.physics, batch.sigma[2:3], batch.image[2:3])
-    torch.testing.assert_close(row.make()(f, part, [item_generator(0, "c")]).total, together[2:3])
+    hidden = changed(batch, y=batch.y + 9 * (1 - batch.physics.mask))
+    assert torch.equal(row.make()(f, hidden, rng()).total, row.make()(f, batch, rng()).total)
+
+
+@pytest.mark.parametrize(("name", "plain"), [("ES, g drawn", LOSSES["ES"].make()), ("photons, post", PLAIN_PHOTONS)])
+def test_explicit_g_is_drawn_for_each_item_and_changes_only_the_operator(name, plain):
+    """The value is that of the loss without a group, of the operators A T_g."""
+    f, batch = problem(LOSSES[name], n=16)
+    recorder, generator = Recorder(f), rng(4)
+    found = LOSSES[name].make()(recorder, batch, rng(4)).total
+    g = D4().sample(16, generator)
+    assert torch.equal(recorder.physics[-1].g, g)
+    torch.testing.assert_close(found, plain(f, changed(batch, physics=VirtualPhysics(batch.physics, D4(), g)), generator).total)
 
 
 @row

@@ -6,7 +6,7 @@ from helpers import Recorder, line_mri, randn, rng, virtual_batch, within
 from es_medical.groups import D4
 from es_medical.losses import EquivariantSplitting, FrequencyWeighting, RampWeighting, SeveralSplits, mean_square
 from es_medical.networks import MoDL, ReynoldsAveraging, unet
-from es_medical.physics import MRI, Batch, VirtualPhysics, measure
+from es_medical.physics import MRI, Batch, measure
 from es_medical.splits import Split
 
 SIGMA, ALPHA = 0.4, 0.5
@@ -82,21 +82,6 @@ def test_wrong_noise_level_biases_the_loss(problem, wrong):
     assert not within(excess(problem, ALPHA, wrong, wrong), 0.0, standard_errors=8)  # with the right constant: the bias is left
 
 
-def test_noise_level_of_each_item():
-    physics, sigma = line_mri((8, 8), seed=1), torch.tensor([0.0, 0.1, 0.4])
-    n = 2_000
-    x, each = randn(1, 2, 8, 8, seed=5).expand(3 * n, -1, -1, -1), sigma.repeat(n)
-    f, generator = Recorder(nonlinear), rng(3)
-    y = measure(physics, x, each, generator)
-    total = EquivariantSplitting(Split(split_ratio=0.6), each, ALPHA)(f, Batch(y, physics), generator).total
-    error, m1 = physics.A(f.gave[-1]) - physics.A(x), f.physics[-1].mask
-    rest = (total - mean_square(error, m1) - mean_square(error, physics.mask - m1)).view(n, 3)
-    assert (rest[:, 0].abs() < 1e-5).all()
-    for i in (1, 2):
-        assert within(rest[:, i], sigma[i] ** 2 * (2 + 1 / ALPHA**2))
-    assert not within(rest[:, 1], sigma[2] ** 2 * (2 + 1 / ALPHA**2))
-
-
 def test_without_noise_the_loss_is_the_splitting_loss():
     physics, x = line_mri((8, 8)), randn(4, 2, 8, 8)
     f, y = Recorder(nonlinear), line_mri((8, 8)).A(x)
@@ -155,17 +140,6 @@ def test_es_of_another_reconstructor_is_not_the_splitting_loss():
     torch.testing.assert_close(terms[0], splitting)  # the identity
     assert ((terms[1:] - splitting).norm(dim=1) > 1e-2 * splitting.norm()).all()
     assert (terms.mean(0) - splitting).norm() > 5e-2 * splitting.norm()
-
-
-def test_explicit_g_is_drawn_for_each_item_and_changes_only_the_operator():
-    physics, group, f = line_mri((8, 8)), D4(), Recorder(nonlinear)
-    y = physics.A(randn(64, 2, 8, 8))
-    found = EquivariantSplitting(Split(), group=group)(f, Batch(y, physics), rng(4)).total
-    generator = rng(4)
-    g = group.sample(64, generator)
-    assert torch.equal(f.physics[-1].g, g)
-    expected = EquivariantSplitting(Split())(nonlinear, Batch(y, VirtualPhysics(physics, group, g)), generator).total
-    torch.testing.assert_close(found, expected)
 
 
 def test_expectation_over_g_of_the_drawn_loss_is_the_mean_of_its_terms():  # 4 standard errors
