@@ -6,14 +6,7 @@ from dense_ct import DenseCT, even_views
 from helpers import coil_maps, line_mri, randn, rng, virtual_batch
 
 from es_medical.groups import D4, Rotations
-from es_medical.physics import (
-    MRI,
-    CompressedSensing,
-    Decimation,
-    Inpainting,
-    MultiCoilMRI,
-    MultiCoilProtocol,
-)
+from es_medical.physics import MRI, CompressedSensing, Decimation, Inpainting, MultiCoilMRI, MultiCoilProtocol
 from es_medical.physics.line_masks import center_lines
 from es_medical.physics.virtual import draw_virtual
 from es_medical.randomness import item_generator
@@ -22,6 +15,7 @@ from es_medical.splits import Split
 UNITS = ["lines", "samples"]
 CT_UNITS = ["views", "bins", "rays"]
 MODES = ["exact", "bernoulli"]
+MAPS = coil_maps(2, 3, (4, 4))
 
 
 def physics_with(width, measured, seed=0, height=4):
@@ -204,15 +198,19 @@ def test_no_part_is_ever_empty(unit, mode):
     ("lines", [1, 0, 0, 0], 1),  # one, and not the zero frequency
     ("samples", [0, 0, 1, 0], 1),  # its column is the kept one
 ])  # fmt: skip
-def test_operator_too_small_to_split_is_an_error(unit, mask, n_center):
-    with pytest.raises(ValueError, match=rf"can't split \d+ measured {unit} of which the central {n_center}"):
-        Split(unit, 0.5, n_center)(MRI(mask, (4, 4)), 2, rng())
+def test_kspace_too_small_to_split_is_an_error(unit, mask, n_center):
+    several = [kind(torch.tensor(mask), with_coils) for kind, with_coils in ((MultiCoilMRI, MAPS), (MultiCoilProtocol, (4, 4)))]
+    for physics in (MRI(mask, (4, 4)), MRI(torch.tensor([[1, 1, 1, 1], mask]).view(2, 1, 1, 4), (4, 4)), *several):
+        with pytest.raises(ValueError, match=rf"can't split \d+ measured {unit} of which the central {n_center}"):
+            Split(unit, 0.5, n_center)(physics, 2, rng())
 
 
-def test_one_item_too_small_to_split_is_an_error():
-    masks = torch.tensor([[1, 1, 1, 1], [0, 0, 1, 0]]).view(2, 1, 1, 4)
-    with pytest.raises(ValueError, match="can't split 1 measured lines"):
-        Split()(MRI(masks, (4, 4)), 2, rng())
+@pytest.mark.parametrize(("unit", "shape"), [("views", (1, 6)), ("bins", (5, 1)), ("rays", (1, 1))])
+def test_sinogram_too_small_to_split_is_an_error(unit, shape):
+    mask = torch.zeros(1, 1, 5, 6)
+    mask[..., : shape[0], : shape[1]] = 1
+    with pytest.raises(ValueError, match=f"can't split 1 measured {unit}: at least two"):
+        Split(unit)(scanner(mask), 2, rng())
 
 
 @pytest.mark.parametrize("arguments", [
@@ -267,13 +265,6 @@ def test_all_coils_share_the_split_that_one_coil_has(unit, mode):
         torch.testing.assert_close(several.masked(m1).A(randn(3, 2, 6, 8)), first)
 
 
-def test_several_coils_with_one_line_can_not_be_split():
-    lines = torch.tensor([0, 0, 1, 0])
-    for physics in (MultiCoilMRI(lines, coil_maps(2, 3, (4, 4))), MultiCoilProtocol(lines, (4, 4))):
-        with pytest.raises(ValueError, match="can't split 1 measured lines"):
-            Split()(physics, 2, rng())
-
-
 def test_split_leaves_the_operator_alone():
     physics = line_mri((8, 8))
     before = physics.mask.clone()
@@ -290,14 +281,6 @@ def test_every_unit_of_a_sinogram_is_drawn_alike(unit, mode):  # 5 standard erro
     p = round(s * n) / n if mode == "exact" else s
     clipped = s**n + (1 - s) ** n  # all or none: one unit is moved
     assert ((m1.mean(0) - p).abs() < 5 * (p * (1 - p) / batch) ** 0.5 + clipped / n).all()
-
-
-@pytest.mark.parametrize(("unit", "shape"), [("views", (1, 6)), ("bins", (5, 1)), ("rays", (1, 1))])
-def test_sinogram_too_small_to_split_is_an_error(unit, shape):
-    mask = torch.zeros(1, 1, 5, 6)
-    mask[..., : shape[0], : shape[1]] = 1
-    with pytest.raises(ValueError, match=f"can't split 1 measured {unit}: at least two"):
-        Split(unit)(scanner(mask), 2, rng())
 
 
 @pytest.mark.parametrize(("unit", "physics", "message"), [

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from tiny import Parts, names, write_slices
+from tiny import Parts, names
 
 from es_medical.data import read_header
 from es_medical.engine import checkpoint as checkpoint_module
@@ -26,11 +26,6 @@ from es_medical.engine.distributed import parallel, stop
 from es_medical.physics import Batch
 
 
-@pytest.fixture(scope="module")
-def data_file(tmp_path_factory):
-    return write_slices(tmp_path_factory.mktemp("checkpoint") / "slices.h5")
-
-
 def step_scheduler(parts):
     parts.trainer.add_event_handler("EPOCH_COMPLETED", lambda: parts.scheduler.step())  # noqa: PLW0108 - ignite would hand over itself
 
@@ -38,15 +33,19 @@ def step_scheduler(parts):
 def train(data_file, folder, epochs, resume=False, **options):
     """Train and keep the last state, as a session does; returns the parts and the learning rate of each epoch."""
     parts = Parts(data_file, epochs=epochs, **options)
-    checkpoints = parts.checkpoints(folder)
-    rates = []
-    if resume:
-        checkpoints.resume(checkpoints.read_last(), parts.trainer)
+    checkpoints, rates = resumed(parts, folder) if resume else parts.checkpoints(folder), []
     parts.trainer.add_event_handler("EPOCH_STARTED", lambda: rates.append(parts.optimizer.param_groups[0]["lr"]))
     step_scheduler(parts)
     parts.trainer.run()
     checkpoints.save_last(parts.trainer, "run")
     return parts, rates
+
+
+def resumed(parts, folder):
+    """Resume a training from what is in a folder; returns its checkpoints."""
+    checkpoints = parts.checkpoints(folder)
+    checkpoints.resume(checkpoints.read_last(), parts.trainer)
+    return checkpoints
 
 
 def same(one, other):
@@ -74,23 +73,21 @@ def test_two_and_two_epochs_equal_four_bit_by_bit(data_file, tmp_path, options):
     straight, rates = train(data_file, tmp_path / "a", 4, **options)
     _, first = train(data_file, tmp_path / "b", 2, **options)
     random.seed(99), np.random.seed(99), torch.manual_seed(99)  # noqa: NPY002 - another process
-    resumed, second = train(data_file, tmp_path / "b", 4, resume=True, seed=0, **options)
+    again, second = train(data_file, tmp_path / "b", 4, resume=True, seed=0, **options)
     assert first + second == rates
     for name in ("network", "optimizer", "scheduler"):
-        assert same(getattr(straight, name).state_dict(), getattr(resumed, name).state_dict())
-    assert torch.equal(straight.trainer.generator.get_state(), resumed.trainer.generator.get_state())
-    assert (resumed.trainer.state.epoch, resumed.trainer.state.iteration) == (4, 8)
+        assert same(getattr(straight, name).state_dict(), getattr(again, name).state_dict())
+    assert torch.equal(straight.trainer.generator.get_state(), again.trainer.generator.get_state())
+    assert (again.trainer.state.epoch, again.trainer.state.iteration) == (4, 8)
     assert same(*(torch.load(tmp_path / name / LAST)["average"] for name in "ab"))
-    assert same(shown(straight), shown(resumed))
+    assert same(shown(straight), shown(again))
     assert same(shown(straight), straight.network.state_dict()) == (not options)
 
 
 def test_the_rate_is_known_when_a_warm_up_is_resumed(data_file, tmp_path, caplog):
     train(data_file, tmp_path, 2, **SOONER)
     with caplog.at_level(logging.INFO, "es_medical"):
-        parts = Parts(data_file, **SOONER)
-        checkpoints = parts.checkpoints(tmp_path)
-        checkpoints.resume(checkpoints.read_last(), parts.trainer)
+        resumed(Parts(data_file, **SOONER), tmp_path)
     (message,) = (record.message for record in caplog.records if "resumed" in record.message)
     assert message.startswith("resumed after epoch 2, learning rate 0.00206")  # 0.01 x 4 / 5 x 0.2575
     assert "it was" not in message
@@ -101,8 +98,7 @@ def test_average_may_begin_and_end_with_a_resumed_training(data_file, tmp_path, 
     """Begun, it is of the weights from there on; ended, the weights are used themselves."""
     earlier, _ = train(data_file, tmp_path, 1, ema=before)
     parts = Parts(data_file, seed=3, ema=0.5 if before is None else None)
-    checkpoints = parts.checkpoints(tmp_path)
-    checkpoints.resume(checkpoints.read_last(), parts.trainer)
+    resumed(parts, tmp_path)
     assert same(shown(parts), earlier.network.state_dict())
 
 
@@ -123,8 +119,8 @@ def test_a_comparison_that_cannot_fail_is_none(data_file, tmp_path):
     state = torch.load(path)
     state["random"][0]["training"] = torch.Generator().manual_seed(5).get_state()
     torch.save(state, path)
-    resumed, _ = train(data_file, tmp_path / "b", 4, resume=True)
-    assert not same(straight.network.state_dict(), resumed.network.state_dict())
+    again, _ = train(data_file, tmp_path / "b", 4, resume=True)
+    assert not same(straight.network.state_dict(), again.network.state_dict())
 
 
 def test_resuming_with_another_learning_rate_uses_it(data_file, tmp_path, caplog):
@@ -139,8 +135,7 @@ def test_resuming_with_another_learning_rate_uses_it(data_file, tmp_path, caplog
 def test_resuming_keeps_the_moments_of_the_optimizer(data_file, tmp_path):
     before, _ = train(data_file, tmp_path, 2)
     parts = Parts(data_file, lr=0.5)
-    checkpoints = parts.checkpoints(tmp_path)
-    checkpoints.resume(checkpoints.read_last(), parts.trainer)
+    resumed(parts, tmp_path)
     assert same(parts.optimizer.state_dict()["state"], before.optimizer.state_dict()["state"])
     assert parts.optimizer.param_groups[0]["weight_decay"] == 1e-8
 
@@ -149,8 +144,7 @@ def test_resuming_with_another_batch_size_takes_whole_epochs(data_file, tmp_path
     train(data_file, tmp_path, 2, batch_size=2)
     with caplog.at_level(logging.WARNING, "es_medical"):
         parts = Parts(data_file, epochs=3, batch_size=4)
-        checkpoints = parts.checkpoints(tmp_path)
-        checkpoints.resume(checkpoints.read_last(), parts.trainer)
+        resumed(parts, tmp_path)
         seen = []
         parts.trainer.add_event_handler("ITERATION_COMPLETED", lambda engine: seen.append(engine.state.epoch))
         parts.trainer.run()
@@ -165,8 +159,7 @@ def test_a_worse_epoch_after_resuming_leaves_the_best_weights(data_file, tmp_pat
     checkpoints.save_last(parts.trainer, "run")
     kept = (tmp_path / BEST).read_bytes(), (tmp_path / MODEL).read_bytes()
     later = Parts(data_file, seed=1)
-    checkpoints = later.checkpoints(tmp_path)
-    checkpoints.resume(checkpoints.read_last(), later.trainer)
+    checkpoints = resumed(later, tmp_path)
     assert (checkpoints.best_score, checkpoints.best_epoch) == (-0.2, 1)
     assert not checkpoints.save_best(-0.3, 3)
     assert not checkpoints.save_best(float("nan"), 4)
@@ -205,8 +198,7 @@ def test_accelerated_and_plain_networks_share_checkpoints(data_file, tmp_path, w
     results = [one.inferer(one.network.eval(), Batch(y, one.physics, ids=["a", "b"])).image for one in (source, target)]
     torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
     again = Parts(data_file, epochs=3, channels_last=not written)
-    checkpoints = again.checkpoints(tmp_path)
-    checkpoints.resume(checkpoints.read_last(), again.trainer)
+    resumed(again, tmp_path)
     again.trainer.run()
     assert again.trainer.state.epoch == 3
 
@@ -220,10 +212,7 @@ def test_parallel_wrapper_leaves_no_trace_in_checkpoints(data_file, tmp_path):
         parts.checkpoints(tmp_path).save_last(parts.trainer, "run")
     finally:
         stop()
-    plain = Parts(data_file, seed=1)
-    checkpoints = plain.checkpoints(tmp_path)
-    assert checkpoints.load_best() == 1
-    checkpoints.resume(checkpoints.read_last(), plain.trainer)
+    assert resumed(Parts(data_file, seed=1), tmp_path).load_best() == 1
 
 
 def test_interrupted_write_leaves_the_old_file(data_file, tmp_path, monkeypatch):

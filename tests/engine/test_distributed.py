@@ -61,12 +61,8 @@ def test_start_joins_the_group_of_torchrun_once(monkeypatch):
         logger.setLevel(level)
 
 
-def test_each_process_takes_its_own_gpu(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+@pytest.mark.parametrize(("gpus", "device"), [(True, torch.device("cuda", 3)), (False, torch.device("cpu"))])
+def test_each_process_takes_its_own_gpu_or_the_cpu_where_there_is_none(monkeypatch, gpus, device):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus)
     monkeypatch.setenv("LOCAL_RANK", "3")
-    assert distributed.local_device() == torch.device("cuda", 3)
-
-
-def test_without_a_gpu_the_device_is_the_cpu(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert distributed.local_device() == torch.device("cpu")
+    assert distributed.local_device() == device

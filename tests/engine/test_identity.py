@@ -11,11 +11,6 @@ from es_medical.splits import Split
 
 
 @pytest.fixture(scope="module")
-def data_file(tmp_path_factory):
-    return write_slices(tmp_path_factory.mktemp("identity") / "slices.h5")
-
-
-@pytest.fixture(scope="module")
 def kept(data_file, tmp_path_factory):
     """Folder with the weights and the last state of an ES training."""
     folder, parts = tmp_path_factory.mktemp("kept"), Parts(data_file)

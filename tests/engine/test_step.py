@@ -20,18 +20,13 @@ def network(seed=0, autocast=False):
     return ReynoldsAveraging(MoDL(Accelerated(unet(2, (4, 8)), autocast=autocast), 2), D4())
 
 
-def problem(batch=3, n=16):
-    physics = line_mri((n, n))
-    x = randn(batch, 2, n, n)
-    return physics, x, physics.A(x)
+def problem():
+    physics, x = line_mri((16, 16)), randn(3, 2, 16, 16)
+    return Batch(physics.A(x), physics, image=x)
 
 
 def es():
     return EquivariantSplitting(Split(), sigma=0.1)
-
-
-def state(module):
-    return {name: value.clone() for name, value in module.state_dict().items()}
 
 
 class Poisoned:
@@ -51,10 +46,9 @@ class Poisoned:
 
 @pytest.mark.parametrize("loss", [es(), Supervised()])
 def test_step_descends_and_reports_detached_scalars(loss):
-    physics, x, y = problem()
-    f = network()
+    f, batch = network(), problem()
     optimizer = torch.optim.AdamW(f.parameters(), lr=3e-3)
-    outputs = [training_step(loss, f, optimizer, Batch(y, physics, image=x), rng()) for _ in range(8)]  # the same split in each
+    outputs = [training_step(loss, f, optimizer, batch, rng()) for _ in range(8)]  # the same split in each
     assert outputs[-1]["loss"] < outputs[0]["loss"]
     for value in outputs[0].values():
         assert value.ndim == 0
@@ -63,57 +57,52 @@ def test_step_descends_and_reports_detached_scalars(loss):
 
 
 def test_outputs_are_means_over_items_of_the_loss_and_its_parts():
-    physics, _, y = problem()
-    f, loss = network(), es()
-    expected = loss(f, Batch(y, physics), rng(1))
-    output = training_step(loss, f, torch.optim.SGD(f.parameters(), lr=0.1), Batch(y, physics), rng(1))
+    f, loss, batch = network(), es(), problem()
+    expected = loss(f, batch, rng(1))
+    output = training_step(loss, f, torch.optim.SGD(f.parameters(), lr=0.1), batch, rng(1))
     assert set(output) == {"loss", "consistency", "prediction", "grad_norm"}
     torch.testing.assert_close(output["loss"], expected.total.mean())
     torch.testing.assert_close(output["prediction"], expected.parts["prediction"].mean())
 
 
 def test_step_equals_the_textbook_step():
-    physics, _, y = problem()
-    f, g, loss = network(), network(), es()
-    output = training_step(loss, f, torch.optim.SGD(f.parameters(), lr=0.1), Batch(y, physics), rng(2), clip=None)
-    loss(g, Batch(y, physics), rng(2)).total.mean().backward()
+    f, g, loss, batch = network(), network(), es(), problem()
+    output = training_step(loss, f, torch.optim.SGD(f.parameters(), lr=0.1), batch, rng(2), clip=None)
+    loss(g, batch, rng(2)).total.mean().backward()
     torch.testing.assert_close(output["grad_norm"], torch.cat([p.grad.flatten() for p in g.parameters()]).norm())
     for p, q in zip(f.parameters(), g.parameters(), strict=True):
         torch.testing.assert_close(p.detach(), q.detach() - 0.1 * q.grad)
 
 
 def test_clipping_limits_the_step_and_reports_the_norm_before():
-    physics, _, y = problem()
-    f, clip = network(), 1e-3
+    f, clip, batch = network(), 1e-3, problem()
     before = torch.cat([p.detach().flatten().clone() for p in f.parameters()])
-    output = training_step(es(), f, torch.optim.SGD(f.parameters(), lr=1.0), Batch(y, physics), rng(), clip=clip)
+    output = training_step(es(), f, torch.optim.SGD(f.parameters(), lr=1.0), batch, rng(), clip=clip)
     change = torch.cat([p.detach().flatten() for p in f.parameters()]) - before
     assert output["grad_norm"] > clip
     assert change.norm() == pytest.approx(clip, rel=1e-3)
 
 
 def test_gradients_of_earlier_steps_do_not_add_up():
-    physics, _, y = problem()
-    f, g = network(), network()
+    f, g, batch = network(), network(), problem()
     for p in f.parameters():
         p.grad = torch.ones_like(p)
-    first, second = (training_step(es(), h, torch.optim.SGD(h.parameters(), 0.1), Batch(y, physics), rng()) for h in (f, g))
+    first, second = (training_step(es(), h, torch.optim.SGD(h.parameters(), 0.1), batch, rng()) for h in (f, g))
     assert torch.equal(first["grad_norm"], second["grad_norm"])
 
 
 def test_same_generator_state_gives_the_same_step_bitwise():
-    physics, _, y = problem()
-    f, g = network(), network()
+    f, g, batch = network(), network(), problem()
     for h in (f, g):
-        training_step(es(), h, torch.optim.AdamW(h.parameters()), Batch(y, physics), rng(5))
+        training_step(es(), h, torch.optim.AdamW(h.parameters()), batch, rng(5))
     assert all(torch.equal(a, b) for a, b in zip(f.parameters(), g.parameters(), strict=True))
 
 
 def test_measurements_images_and_operator_are_left_alone():
-    physics, x, y = problem()
+    f, batch = network(), problem()
+    physics, x, y = batch.physics, batch.image, batch.y
     copies = physics.mask.clone(), x.clone(), y.clone()
-    f = network()
-    training_step(es(), f, torch.optim.AdamW(f.parameters()), Batch(y, physics, image=x), rng())
+    training_step(es(), f, torch.optim.AdamW(f.parameters()), batch, rng())
     assert all(torch.equal(a, b) for a, b in zip(copies, (physics.mask, x, y), strict=True))
     assert not any(tensor.requires_grad for tensor in (physics.mask, x, y))
 
@@ -121,16 +110,15 @@ def test_measurements_images_and_operator_are_left_alone():
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 @pytest.mark.parametrize("clip", [1.0, None])
 def test_broken_gradient_is_reported_and_never_reaches_the_weights(value, clip):
-    physics, _, y = problem()
-    f = network()
+    f, batch = network(), problem()
     optimizer = torch.optim.AdamW(f.parameters(), lr=1e-3)
-    training_step(es(), f, optimizer, Batch(y, physics), rng(), clip=clip)  # so that the optimizer has a momentum
-    output = training_step(Poisoned(value), f, optimizer, Batch(y, physics), rng(), clip=clip)
+    training_step(es(), f, optimizer, batch, rng(), clip=clip)  # so that the optimizer has a momentum
+    output = training_step(Poisoned(value), f, optimizer, batch, rng(), clip=clip)
     assert not output["loss"].isfinite()
     assert not output["grad_norm"].isfinite()
     assert all(p.isfinite().all() for p in f.parameters())
     assert all(v.isfinite().all() for held in optimizer.state.values() for v in held.values())
-    assert training_step(es(), f, optimizer, Batch(y, physics), rng(), clip=clip)["loss"].isfinite()
+    assert training_step(es(), f, optimizer, batch, rng(), clip=clip)["loss"].isfinite()
 
 
 def test_broken_gradient_under_a_finite_loss_shows_in_the_norm():
@@ -142,10 +130,9 @@ def test_broken_gradient_under_a_finite_loss_shows_in_the_norm():
 
 
 def test_parameters_without_a_gradient_are_no_obstacle():
-    physics, _, y = problem()
-    f = network()
+    f, batch = network(), problem()
     unused = nn.Parameter(torch.ones(3))
-    training_step(es(), f, torch.optim.AdamW([*f.parameters(), unused]), Batch(y, physics), rng())
+    training_step(es(), f, torch.optim.AdamW([*f.parameters(), unused]), batch, rng())
     assert unused.grad is None
     assert unused.tolist() == [1.0, 1.0, 1.0]
 
@@ -165,19 +152,17 @@ class OneDevice(TorchDispatchMode):
 @pytest.mark.parametrize("mode", ["exact", "bernoulli"])
 def test_step_neither_reads_a_value_nor_copies_between_devices(unit, mode):
     """Tensors on the meta device have no values: whatever looks at one raises."""
-    physics, _, y = problem()
-    physics, y = physics.to("meta"), y.to("meta")
+    batch = Batch(problem().y.to("meta"), problem().physics.to("meta"))
     f = ReynoldsAveraging(MoDL(unet(2, (4, 8)), 2), D4()).to("meta")
     optimizer = torch.optim.AdamW(f.parameters())
     with OneDevice():
-        output = training_step(EquivariantSplitting(Split(unit, mode=mode), sigma=0.1), f, optimizer, Batch(y, physics), None)
+        output = training_step(EquivariantSplitting(Split(unit, mode=mode), sigma=0.1), f, optimizer, batch, None)
     assert all(value.device.type == "meta" and value.ndim == 0 for value in output.values())
 
 
 def test_everything_around_a_bfloat16_denoiser_stays_float32():
-    physics, _, y = problem()
-    f = network(autocast=True)
-    output = training_step(es(), f, torch.optim.AdamW(f.parameters()), Batch(y, physics), rng())
-    assert f(y, physics).dtype == torch.float32
+    f, batch = network(autocast=True), problem()
+    output = training_step(es(), f, torch.optim.AdamW(f.parameters()), batch, rng())
+    assert f(batch.y, batch.physics).dtype == torch.float32
     assert {value.dtype for value in output.values()} == {torch.float32}
     assert {p.grad.dtype for p in f.parameters()} == {torch.float32}

@@ -13,11 +13,6 @@ from tiny import Parts, causes, write_slices
 from es_medical.engine import trainer as trainer_module
 
 
-@pytest.fixture(scope="module")
-def data_file(tmp_path_factory):
-    return write_slices(tmp_path_factory.mktemp("trainer") / "slices.h5")
-
-
 def weights(parts):
     return torch.cat([p.detach().flatten() for p in parts.network.parameters()])
 
@@ -151,16 +146,17 @@ def test_gradient_is_clipped(data_file):
     assert parts.trainer.state.output["grad_norm"] > 1e-3
 
 
-@pytest.mark.parametrize("clip", [0, -1.0])
-def test_clip_must_be_positive(data_file, clip):
-    """A negative limit would turn the gradient round, and zero would train nothing."""
-    with pytest.raises(ValueError, match="clip must be positive"):
-        trainer_module.Trainer("cpu", 1, None, None, None, None, None, None, clip=clip)
-
-
-def test_epochs_are_whole(data_file):
-    with pytest.raises(ValueError, match=r"epochs must be a whole number, at least 1, got 2\.5"):
-        trainer_module.Trainer("cpu", 2.5, None, None, None, None, None, None)
+@pytest.mark.parametrize(
+    ("epochs", "clip", "message"),
+    [
+        (1, 0, "clip must be positive"),  # would train nothing
+        (1, -1.0, "clip must be positive"),  # would turn the gradient round
+        (2.5, 1.0, r"epochs must be a whole number, at least 1, got 2\.5"),
+    ],
+)
+def test_impossible_numbers_are_refused(epochs, clip, message):
+    with pytest.raises(ValueError, match=message):
+        trainer_module.Trainer("cpu", epochs, None, None, None, None, None, None, clip=clip)
 
 
 def test_average_and_warm_up_follow_every_step(data_file):
