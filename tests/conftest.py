@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -43,3 +44,19 @@ def workflow_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
     from tiny import database  # loads MLflow and MONAI
 
     return database(tmp_path_factory.getbasetemp())
+
+
+@pytest.fixture(scope="session")
+def client(workflow_uri: str) -> Any:
+    """Reads what trainings logged there."""
+    from es_medical.tracking.server import connect
+
+    return connect(workflow_uri)
+
+
+@pytest.fixture(scope="session")
+def data_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Slices of synthetic k-space, which nobody changes."""
+    from tiny import write_slices
+
+    return write_slices(tmp_path_factory.mktemp("shared") / "slices.h5")

@@ -248,11 +248,23 @@ def workflow(
     return ConfigWorkflow(paths, **(settings | knobs | places | log | overrides))
 
 
-def execute(job: ConfigWorkflow) -> ConfigWorkflow:
+def execute(job: ConfigWorkflow, check: bool = False) -> ConfigWorkflow:
+    """Runs a workflow; with `check`, everything that MONAI asks of one of its kind is built first."""
     job.initialize()
+    assert not check or job.check_properties() == []
     job.run()
     job.finalize()
     return job
+
+
+def runs(client: Any, name: str) -> list[Any]:
+    """The runs of an experiment in MLflow, the first one first."""
+    return client.search_runs([client.get_experiment_by_name(name).experiment_id], order_by=["start_time ASC"])
+
+
+def steps(client: Any, run: Any, name: str) -> list[tuple[int, float]]:
+    """A curve of a run."""
+    return [(metric.step, metric.value) for metric in client.get_metric_history(run.info.run_id, name)]
 
 
 def names(folder: Path) -> set[str]:

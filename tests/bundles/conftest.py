@@ -5,13 +5,6 @@ import functools
 import pytest
 from tiny import execute, workflow, write_slices_for
 
-from es_medical.tracking.server import connect
-
-
-@pytest.fixture(scope="session")
-def client(workflow_uri):
-    return connect(workflow_uri)
-
 
 @pytest.fixture(scope="session")
 def data_file(tmp_path_factory):
@@ -31,11 +24,7 @@ def trained(tmp_path_factory, data_file, workflow_uri):
     @functools.cache
     def folder(case, *overlays):
         place = tmp_path_factory.mktemp(f"trained-{case}")
-        one = workflow(["train.yaml", *overlays], place, data_file(case), workflow_uri, case)
-        one.initialize()
-        assert one.check_properties() == []
-        one.run()
-        one.finalize()
+        execute(workflow(["train.yaml", *overlays], place, data_file(case), workflow_uri, case), check=True)
         return place
 
     return folder

@@ -1,4 +1,4 @@
-"""Commands in processes of their own, reconstructions by a bundle, and what MLflow holds of runs."""
+"""Commands in processes of their own, and reconstructions by a bundle."""
 
 import os
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 import h5py
 import torch
-from tiny import workflow
+from tiny import execute, workflow
 
 PYTHON = [sys.executable, "-W", "ignore"]
 
@@ -20,19 +20,10 @@ def shell(command, cwd, **environment):
     return done.stdout + done.stderr
 
 
-def runs(client, name):
-    """The runs of an experiment, the first one first."""
-    return client.search_runs([client.get_experiment_by_name(name).experiment_id], order_by=["start_time ASC"])
-
-
 def reconstruct(bundle, folder, source, *overlays, **knobs):
     """Runs the inference with the weights in a folder, without DICOM; returns (images, ids), the images finite."""
     settings = ({"dicom": False} if bundle.startswith(("lidc_ct", "fastmri_real")) else {}) | knobs
-    one = workflow(["inference.json", *overlays], folder, source, "", bundle, **settings)
-    one.initialize()
-    assert one.check_properties() == []
-    one.run()
-    one.finalize()
+    one = execute(workflow(["inference.json", *overlays], folder, source, "", bundle, **settings), check=True)
     with h5py.File(one.parser.get_parsed_content("output_dir") + "/reconstructions.h5") as file:
         images, ids = torch.from_numpy(file["reconstruction"][()]), file["id"].asstr()[()].tolist()
     assert images.isfinite().all()

@@ -4,8 +4,8 @@ import math
 
 import pytest
 import torch
-from processes import reconstruct, runs
-from tiny import BUNDLE_NAMES, CASES, causes, execute, names, workflow, write_slices_for
+from processes import reconstruct
+from tiny import BUNDLE_NAMES, CASES, causes, execute, names, runs, workflow, write_slices_for
 
 each_case = pytest.mark.parametrize("case", CASES)
 
@@ -30,11 +30,7 @@ def test_training_leaves_weights_and_scores(trained, client, case):
 @each_case
 def test_evaluation_gives_the_scores_of_the_end_of_the_training(trained, data_file, workflow_uri, client, case):
     folder = trained(case)
-    one = workflow(["train.yaml", "evaluate.yaml"], folder, data_file(case), workflow_uri, case)
-    one.initialize()
-    assert one.check_properties() == []
-    one.run()
-    one.finalize()
+    execute(workflow(["train.yaml", "evaluate.yaml"], folder, data_file(case), workflow_uri, case), check=True)
     first, last = runs(client, folder.name)[0], runs(client, folder.name)[-1]
     assert last.info.run_name == f"{first.info.run_name}-evaluate"
     assert scores(last) == pytest.approx(scores(first), rel=1e-4)

@@ -3,8 +3,8 @@
 import math
 
 import pytest
-from processes import reconstruct, runs
-from tiny import CASES, SINGLE, bundle_of
+from processes import reconstruct
+from tiny import CASES, SINGLE, bundle_of, runs
 
 from es_medical.methods import TRAINED
 

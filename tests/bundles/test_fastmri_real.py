@@ -5,8 +5,8 @@ import math
 import h5py
 import pytest
 import torch
-from processes import reconstruct, runs
-from tiny import LEVELS, SINGLE, Recorder, causes, load, write_slices, write_slices_for
+from processes import reconstruct
+from tiny import LEVELS, SINGLE, Recorder, causes, load, runs, write_slices, write_slices_for
 
 from es_medical.groups import Flips
 from es_medical.losses import FrequencyWeighting
@@ -169,13 +169,6 @@ def test_overlay_says_what_the_data_must_be(overlay, knobs):
 def test_noise_level_is_no_knob_but_a_factor_is():
     assert "sigma" not in load(BUNDLE, "train.yaml")
     assert (load(BUNDLE, "train.yaml")["assumed_sigma"], load(BUNDLE, "train.yaml")["sigma_factor"]) == (None, 1.0)
-
-
-def test_sigma_is_refused_with_the_names_of_the_knobs(built):
-    with pytest.raises(RuntimeError) as caught:
-        built(SINGLE, sigma=0.1)
-    assert "unknown configuration name 'sigma'" in causes(caught.value)
-    assert "sigma_factor" in causes(caught.value)
 
 
 @each_case

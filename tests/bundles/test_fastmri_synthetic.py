@@ -6,8 +6,8 @@ import h5py
 import pytest
 import torch
 from monai.bundle import ConfigParser, ckpt_export
-from processes import PYTHON, runs, shell
-from tiny import CONFIGS, KNOBS, Parts, causes, execute, names, workflow, write_slices
+from processes import PYTHON, shell
+from tiny import CONFIGS, KNOBS, Parts, causes, execute, names, runs, workflow, write_slices
 
 BUNDLE = "fastmri_synthetic"
 METADATA, INFERENCE = str(CONFIGS / "metadata.json"), str(CONFIGS / "inference.json")

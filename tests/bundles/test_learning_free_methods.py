@@ -4,8 +4,7 @@ import functools
 import importlib
 
 import pytest
-from processes import runs
-from tiny import BUNDLE_NAMES, causes, write_slices_for
+from tiny import BUNDLE_NAMES, causes, runs, write_slices_for
 
 from es_medical.jobs import training
 from es_medical.methods import METHODS

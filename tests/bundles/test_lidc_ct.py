@@ -6,8 +6,8 @@ import shutil
 import h5py
 import pytest
 import torch
-from processes import reconstruct, runs
-from tiny import SIGMA, VIEWS, Recorder, causes, execute, load, workflow, write_sinograms
+from processes import reconstruct
+from tiny import SIGMA, VIEWS, Recorder, causes, execute, load, runs, workflow, write_sinograms
 
 from data_prep.ct.options import LIDCOptions
 from data_prep.demo.options import ChestOptions
@@ -123,13 +123,6 @@ def test_weights_trained_with_rotations_are_used_without_them(trained, data_file
     torch.testing.assert_close(with_overlay, without)
 
 
-@pytest.mark.parametrize("number", [0, -1])
-def test_number_of_angles_that_is_none_is_refused(built, number):
-    with pytest.raises(RuntimeError) as caught:
-        built(BUNDLE, rotations=number)("session")
-    assert f"n_sub must be a whole number, at least 1, got {number}" in causes(caught.value)
-
-
 # --- weighting and splits
 
 
@@ -144,26 +137,7 @@ def test_weighting_reaches_both_terms_of_the_es_loss(built, name, weighting):
     torch.testing.assert_close(seen, m1 * y)
     torch.testing.assert_close(parts["consistency"], mean_square(y, m1, weighting))
     torch.testing.assert_close(parts["prediction"], mean_square(y, 1 - m1, weighting))
-
-
-@pytest.mark.parametrize(("name", "weighting"), [("none", None), ("ramp", RampWeighting())])
-def test_weighting_reaches_measurement_consistency(built, name, weighting):
-    get = built(BUNDLE, weighting=name, method="mc")
-    y, physics = next(iter(get("train#dataloader")))["measurement"], get("physics")
-    torch.testing.assert_close(get("loss")(Recorder(1), Batch(y, physics)).total, mean_square(y, physics.mask, weighting))
-
-
-def test_weightings_differ(built):
-    y = next(iter(built(BUNDLE)("train#dataloader")))["measurement"]
-    mask = torch.ones(1, 1, VIEWS, 1)
-    plain, ramp = mean_square(y, mask), mean_square(y, mask, RampWeighting())
-    assert ((plain / ramp - 1).abs() > 0.5).all()
-
-
-def test_unknown_weighting_is_refused_with_the_names(built):
-    with pytest.raises(RuntimeError) as caught:
-        built(BUNDLE, weighting="hann")("loss")
-    assert "unknown weighting 'hann': choose one of none, ramp" in causes(caught.value)
+    assert ((mean_square(y, m1) / mean_square(y, m1, RampWeighting()) - 1).abs() > 0.5).all()  # the weightings differ
 
 
 UNITS = {"views": (True, False), "rays": (True, True), "bins": (False, True)}  # whether M1 differs along views and bins
@@ -181,12 +155,6 @@ def test_every_unit_is_split_trained_and_used(tmp_path, train, data_file, built,
     folder = tmp_path / "run"
     train(BUNDLE, folder, epochs=1, split_unit=unit)
     reconstruct(BUNDLE, folder, data_file(BUNDLE), split_unit=unit)
-
-
-def test_unit_of_kspace_is_refused_with_those_of_sinograms(tmp_path, train):
-    with pytest.raises(RuntimeError) as caught:
-        train(BUNDLE, tmp_path, split_unit="lines")
-    assert "CT measures a sinogram, which has no lines: use views or rays or bins" in causes(caught.value)
 
 
 # --- what the data must be

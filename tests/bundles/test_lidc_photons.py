@@ -5,8 +5,8 @@ import math
 import h5py
 import pytest
 import torch
-from processes import reconstruct, runs
-from tiny import Recorder, causes, execute, load, workflow, write_sinograms
+from processes import reconstruct
+from tiny import Recorder, causes, execute, load, runs, workflow, write_sinograms
 
 from data_prep.ct.options import LIDCOptions
 from es_medical.engine import operators, setup

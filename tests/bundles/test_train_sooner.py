@@ -2,16 +2,11 @@
 
 import pytest
 import torch
-from processes import runs
-from tiny import BUNDLE_NAMES, execute, workflow, write_slices_for
+from tiny import BUNDLE_NAMES, execute, runs, workflow, write_slices_for
 
 from es_medical.losses import FrequencyWeighting, RampWeighting
 
 SOONER = {"schedule": "cosine", "lr_end": 0.1, "warmup": 3, "ema": 0.9, "n_splits": 2}
-
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning:mlflow", "ignore::FutureWarning:mlflow", "ignore::DeprecationWarning:sqlalchemy"
-)
 
 
 def job(bundle, folder, uri, **overrides):

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from processes import PYTHON, runs, shell
-from tiny import execute, workflow, write_slices_for
+from processes import PYTHON, shell
+from tiny import execute, runs, workflow, write_slices_for
 
 BUNDLES = ("fastmri_synthetic", "fastmri_real")
 

@@ -7,36 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny import Parts, causes, execute, names, workflow, write_slices
+from tiny import Parts, causes, execute, names, runs, steps, workflow, write_slices
 from torch import nn
 
 from es_medical.engine import setup
 from es_medical.jobs.training import DECADES, Training, best_weight, search_penalty
 from es_medical.networks import Tikhonov
-from es_medical.tracking.server import connect
-
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning:mlflow", "ignore::FutureWarning:mlflow", "ignore::DeprecationWarning:sqlalchemy"
-)
-
-
-@pytest.fixture(scope="module")
-def client(workflow_uri):
-    return connect(workflow_uri)
-
-
-@pytest.fixture(scope="module")
-def data_file(tmp_path_factory):
-    return write_slices(tmp_path_factory.mktemp("free") / "slices.h5")
-
-
-def run_of(client, name):
-    (run,) = client.search_runs([client.get_experiment_by_name(name).experiment_id])
-    return run
-
-
-def steps(client, run, name):
-    return [(metric.step, metric.value) for metric in client.get_metric_history(run.info.run_id, name)]
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +20,8 @@ def finished(tmp_path_factory, data_file, workflow_uri, client):
     """One job of Tikhonov, looked at by many tests."""
     folder = tmp_path_factory.mktemp("tikhonov")
     job = execute(workflow(["train.yaml"], folder, data_file, workflow_uri, method="tikhonov", key_metric="psnr"))
-    return run_of(client, folder.name), folder, job
+    (run,) = runs(client, folder.name)
+    return run, folder, job
 
 
 # --- the search
@@ -120,7 +97,7 @@ def test_evaluation_and_inference_take_the_chosen_weight(finished, data_file, wo
     run, folder, _ = finished
     places = {"ckpt_dir": str(folder / "models"), "method": "tikhonov"}
     execute(workflow(["train.yaml", "evaluate.yaml"], tmp_path, data_file, workflow_uri, **places))
-    again = run_of(client, tmp_path.name)
+    (again,) = runs(client, tmp_path.name)
     assert again.data.metrics["test/psnr"] == pytest.approx(run.data.metrics["test/psnr"])
     job = execute(workflow(["inference.json"], tmp_path, data_file, workflow_uri, **places, data_split="test", dicom=False))
     assert job.parser.get_parsed_content("reconstructor").weight == pytest.approx(float(run.data.params["weight"]))
@@ -138,11 +115,11 @@ def test_weight_of_another_method_is_refused(finished, data_file, workflow_uri, 
 # --- other jobs
 
 
-def test_method_without_a_weight_is_scored_once(data_file, workflow_uri, client, tmp_path, caplog):
+def test_method_without_a_weight_is_scored_once_also_when_it_is_to_resume(data_file, workflow_uri, client, tmp_path, caplog):
     with caplog.at_level(logging.INFO):
-        execute(workflow(["train.yaml"], tmp_path, data_file, workflow_uri, method="pseudo_inverse"))
-    run = run_of(client, tmp_path.name)
-    assert [step for step, _ in steps(client, run, "val/heldout")] == [0]
+        execute(workflow(["train.yaml"], tmp_path, data_file, workflow_uri, method="pseudo_inverse", resume=True))
+    (run,) = runs(client, tmp_path.name)
+    assert (run.info.status, [step for step, _ in steps(client, run, "val/heldout")]) == ("FINISHED", [0])
     assert "weight" not in run.data.params
     assert run.data.metrics["test/psnr"] == pytest.approx(run.data.metrics["test/baseline_psnr"], abs=1e-4)  # A^dagger = A^T
     told = [record.message for record in caplog.records if "learns nothing" in record.message]
@@ -152,7 +129,7 @@ def test_method_without_a_weight_is_scored_once(data_file, workflow_uri, client,
 def test_choice_without_ground_truth_is_by_the_held_out_error(workflow_uri, client, tmp_path):
     source = write_slices(tmp_path / "measured.h5", with_image=False)
     execute(workflow(["train.yaml"], tmp_path, source, workflow_uri, method="tikhonov", key_metric="auto"))
-    run = run_of(client, tmp_path.name)
+    (run,) = runs(client, tmp_path.name)
     errors = steps(client, run, "val/heldout")
     assert errors[-1][1] == pytest.approx(min(value for _, value in errors))
     assert "test/psnr" not in run.data.metrics
@@ -170,11 +147,6 @@ def test_test_slices_have_no_part_in_the_choice(data_file, workflow_uri, tmp_pat
     session.validator.run = lambda epoch: (seen.append("val"), validate(epoch))
     job.run()
     assert seen == ["val"] * (len(DECADES) + 3) + ["test"]
-
-
-def test_resume_of_what_was_never_trained_chooses_anew(data_file, workflow_uri, client, tmp_path):
-    execute(workflow(["train.yaml"], tmp_path, data_file, workflow_uri, method="pseudo_inverse", resume=True))
-    assert run_of(client, tmp_path.name).info.status == "FINISHED"
 
 
 def test_no_finite_score_is_an_error(workflow_uri, tmp_path):

@@ -11,27 +11,12 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from tiny import DEAD, SPLITS, causes, execute, workflow, write_slices
+from tiny import DEAD, SPLITS, causes, execute, runs, steps, workflow, write_slices
 
 from es_medical.data import file_digest
 from es_medical.engine import evaluator
 from es_medical.tracking import upload
-from es_medical.tracking.server import connect
 from es_medical.tracking.spool import spools
-
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning:mlflow", "ignore::FutureWarning:mlflow", "ignore::DeprecationWarning:sqlalchemy"
-)
-
-
-@pytest.fixture(scope="module")
-def client(workflow_uri):
-    return connect(workflow_uri)
-
-
-@pytest.fixture(scope="module")
-def data_file(tmp_path_factory):
-    return write_slices(tmp_path_factory.mktemp("session") / "slices.h5")
 
 
 @pytest.fixture
@@ -40,15 +25,6 @@ def train(data_file, workflow_uri, tmp_path) -> Callable:
         return execute(workflow(["train.yaml", *overlays], tmp_path, source, uri, **overrides))
 
     return run
-
-
-def runs(client, name, newest_first=False):
-    experiment = client.get_experiment_by_name(name).experiment_id
-    return client.search_runs([experiment], order_by=[f"start_time {'DESC' if newest_first else 'ASC'}"])
-
-
-def steps(client, run, name):
-    return [(metric.step, metric.value) for metric in client.get_metric_history(run.info.run_id, name)]
 
 
 def paths(client, run, folder=None):
@@ -186,7 +162,7 @@ def test_nothing_is_left_unsent(finished):
 def test_evaluation_repeats_the_test_of_the_training(finished, client, data_file, workflow_uri):
     run, folder = finished
     execute(workflow(["train.yaml", "evaluate.yaml"], folder, data_file, workflow_uri))
-    newest = runs(client, folder.name, newest_first=True)[0]
+    newest = runs(client, folder.name)[-1]
     assert newest.info.run_name == "es-x2-seed0-evaluate"
     assert newest.data.metrics["test/psnr"] == run.data.metrics["test/psnr"]
     assert "train/loss" not in newest.data.metrics
@@ -243,13 +219,6 @@ def test_heldout_choice_of_a_supervised_network_is_warned_of(train, tmp_path, ca
     with caplog.at_level("WARNING", logger="es_medical"):
         train(method="supervised", epochs=1)
     assert "supervised is trained on whole measurements" in caplog.text
-
-
-def test_few_steps_still_show_their_loss(train, client, tmp_path):
-    """Less than one logging interval: the mean over what there is."""
-    train(epochs=1, log_interval=50)
-    (run,) = runs(client, tmp_path.name)
-    assert [step for step, _ in steps(client, run, "train/loss")] == [2]
 
 
 def test_interval_is_the_mean_of_its_steps(train, client, tmp_path, finished):

@@ -44,16 +44,8 @@ def test_an_empty_store_ends_with_an_error_and_the_first_command_and_an_absent_o
 
 
 def reproduction(tmp_path, *arguments):
-    options = [
-        "--tracking-uri",
-        f"sqlite:///{tmp_path / 'new.db'}",
-        "--work",
-        str(tmp_path / "work"),
-        "--bundles",
-        str(BUNDLES),
-        *arguments,
-    ]
-    return CliRunner().invoke(app, ["reproduce", *options])
+    places = ["--tracking-uri", f"sqlite:///{tmp_path / 'new.db'}", "--work", str(tmp_path / "work"), "--bundles", str(BUNDLES)]
+    return CliRunner().invoke(app, ["reproduce", *places, *arguments])
 
 
 def test_a_dry_run_prints_the_commands_and_takes_the_earlier_name_of_a_method(tmp_path):

@@ -13,15 +13,9 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
+from tiny import DEAD, runs
 
-from es_medical.tracking import (
-    NullTracker,
-    TerminatedError,
-    Tracker,
-    events,
-    terminate_on_sigterm,
-    upload,
-)
+from es_medical.tracking import NullTracker, TerminatedError, Tracker, events, terminate_on_sigterm, upload
 from es_medical.tracking.__main__ import main
 from es_medical.tracking.server import connect
 from es_medical.tracking.spool import spools
@@ -30,7 +24,6 @@ from es_medical.tracking.upload import Uploader
 pytestmark = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning:mlflow", "ignore::FutureWarning:mlflow", "ignore::DeprecationWarning:sqlalchemy"
 )
-DEAD = "http://127.0.0.1:9"
 
 
 @pytest.fixture(scope="session")
@@ -67,10 +60,6 @@ def steps(client, run_id, name):
     return [(metric.step, metric.value) for metric in client.get_metric_history(run_id, name)]
 
 
-def runs(client, name):
-    return client.search_runs([client.get_experiment_by_name(name).experiment_id])
-
-
 # --- a run on SQLite
 
 
@@ -95,7 +84,7 @@ def test_two_processes_make_one_new_database_at_once(tmp_path):
     assert {path.name for path in (tmp_path / "new").iterdir()} == {"two.db", "two.db.lock", "mlartifacts"}
 
 
-def test_a_run_holds_parameters_curves_files_and_lineage(new, client, tmp_path):
+def test_a_run_holds_parameters_curves_files_beside_the_database_and_lineage_and_the_spool_goes(new, client, uri, tmp_path):
     with begin(new(), {"lr": 1e-4, "net": {"widths": [16, 32]}}) as tracker:
         for epoch in range(3):
             tracker.log_metrics({"val/psnr": 20.0 + epoch, "lr": 1e-4}, epoch)
@@ -114,13 +103,7 @@ def test_a_run_holds_parameters_curves_files_and_lineage(new, client, tmp_path):
     (used,) = run.inputs.dataset_inputs
     assert (used.dataset.name, used.dataset.digest, used.tags[0].value) == ("demo", ("ab" * 32)[:36], "train")
     assert json.loads(used.dataset.profile) == {"num_rows": 12, "sha256": "ab" * 32}
-
-
-def test_artifacts_stand_beside_the_database_and_the_spool_goes(new, client, uri, tmp_path):
-    with begin(new()) as tracker:
-        pass
-    location = client.get_run(tracker.run_id).info.artifact_uri
-    assert location.startswith((Path(uri.removeprefix("sqlite:///")).parent / "mlartifacts").as_uri())
+    assert run.info.artifact_uri.startswith((Path(uri.removeprefix("sqlite:///")).parent / "mlartifacts").as_uri())
     assert not (tmp_path / "spool").exists()
 
 

@@ -95,33 +95,34 @@ def setting():
     network = ReynoldsAveraging(MoDL(unet(2, (4, 8)), n_iterations=1), D4()).eval()
     physics = line_mri((8, 8))
     y = measure(physics, randn(3, 2, 8, 8), SIGMA, rng())
-    return network, Inferer(Split(split_ratio=0.5), 2, SIGMA, group=D4()), physics, y
+    return network, Inferer(Split(split_ratio=0.5), 2, SIGMA, group=D4()), Batch(y, physics, ids=IDS)
 
 
-def kinds(setting, seed=0):
-    network, inferer, _, _ = setting
-    return {"bootstrap": EquivariantBootstrap(D4(), 3, seed), "passes": Passes(estimator(inferer, network, 1), 3)}
+def kinds(setting):
+    network, inferer, _ = setting
+    return {"bootstrap": EquivariantBootstrap(D4(), 3), "passes": Passes(estimator(inferer, network, 1), 3)}
 
 
 @pytest.mark.parametrize("kind", ["bootstrap", "passes"])
 def test_images_of_an_item_do_not_depend_on_its_batch(setting, kind):
-    network, inferer, physics, y = setting
-    f, batch = estimator(inferer, network), with_level(inferer, Batch(y, physics, ids=IDS))
+    network, inferer, batch = setting
+    f, draw, batch = estimator(inferer, network), kinds(setting)[kind], with_level(inferer, batch)
     x_hat = f(batch)
-    together = errors(kinds(setting)[kind](f, x_hat, batch))
+    together = errors(draw(f, x_hat, batch))
     for order in ([2, 0], [1]):
-        part = kinds(setting)[kind](f, x_hat[order], Batch(y[order], physics, batch.sigma[order], ids=[IDS[i] for i in order]))
+        part = Batch(batch.y[order], batch.physics, batch.sigma[order], ids=[IDS[i] for i in order])
+        part = draw(f, x_hat[order], part)
         torch.testing.assert_close(errors(part), together[:, order], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["bootstrap", "passes"])
 def test_same_seed_same_images_whatever_the_global_state(setting, kind):
-    network, inferer, physics, y = setting
-    f, batch = estimator(inferer, network), with_level(inferer, Batch(y, physics, ids=IDS))
+    network, inferer, batch = setting
+    f, draw, batch = estimator(inferer, network), kinds(setting)[kind], with_level(inferer, batch)
     x_hat = f(batch)
-    first = errors(kinds(setting)[kind](f, x_hat, batch))
+    first = errors(draw(f, x_hat, batch))
     torch.manual_seed(5)
-    assert torch.equal(errors(kinds(setting)[kind](f, x_hat, batch)), first)
+    assert torch.equal(errors(draw(f, x_hat, batch)), first)
     assert all(not torch.equal(first[0], one) for one in first[1:])
 
 
@@ -185,8 +186,7 @@ def test_noise_level_is_the_inferers_own_or_that_of_the_data_times_its_factor():
 
 
 def test_estimator_is_the_inferer_with_the_level_of_the_batch(setting):
-    network, inferer, physics, y = setting
-    batch = Batch(y, physics, ids=IDS)
+    network, inferer, batch = setting
     assert torch.equal(estimator(inferer, network)(with_level(inferer, batch)), inferer(network, batch).image)
     other = Inferer(Split(split_ratio=0.5), 1, 0.7, group=D4())(network, batch).image
     torch.testing.assert_close(estimator(inferer, network, 1)(replace(batch, sigma=torch.full((3,), 0.7))), other)

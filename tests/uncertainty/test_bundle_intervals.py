@@ -7,14 +7,11 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from monai.bundle import ConfigParser
-from tiny import BUNDLES as CONFIGS
-from tiny import causes, database, execute, names, workflow, write_images, write_slices
+from tiny import causes, execute, load, names, runs, workflow, write_images, write_slices
 
 from es_medical.engine.evaluator import Evaluator
 from es_medical.inferers import Inferer
 from es_medical.jobs.intervals import check_settings
-from es_medical.tracking.server import connect
 from es_medical.uncertainty import Calibration, EquivariantBootstrap
 
 BUNDLES = {"fastmri_synthetic": write_slices, "div2k_inpainting": write_images}
@@ -24,12 +21,7 @@ each = pytest.mark.parametrize("bundle", BUNDLES)
 
 
 @pytest.fixture(scope="module")
-def uri(tmp_path_factory):
-    return database(tmp_path_factory.getbasetemp())
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory, uri):
+def trained(tmp_path_factory, workflow_uri):
     """Folder and data file of a finished and calibrated training of a bundle, made once."""
     made = {}
 
@@ -37,8 +29,8 @@ def trained(tmp_path_factory, uri):
         if bundle not in made:
             folder = tmp_path_factory.mktemp(bundle)
             data = BUNDLES[bundle](folder / "slices.h5")
-            execute(workflow(["train.yaml"], folder, data, uri, bundle, epochs=1))
-            execute(workflow(CALIBRATION, folder, data, uri, bundle, **KNOBS))
+            execute(workflow(["train.yaml"], folder, data, workflow_uri, bundle, epochs=1))
+            execute(workflow(CALIBRATION, folder, data, workflow_uri, bundle, **KNOBS))
             made[bundle] = folder, data
         return made[bundle]
 
@@ -52,14 +44,12 @@ def reconstruct(trained, bundle, output, **knobs):
 
 
 @each
-def test_calibration_leaves_a_file_a_picture_and_numbers_of_the_run(trained, uri, bundle):
+def test_calibration_leaves_a_file_a_picture_and_numbers_of_the_run(trained, client, bundle):
     folder, _ = trained(bundle)
     assert {"calibration.json", "coverage.png"} <= names(folder / "models")
     calibration = Calibration.load(folder / "models" / "calibration.json")
     assert (calibration.n, calibration.distances.resampled.shape) == (2, (2, 8))
-    client = connect(uri)
-    experiment = client.get_experiment_by_name(folder.name).experiment_id
-    (run,) = (one for one in client.search_runs([experiment]) if one.info.run_name.endswith("-calibrate"))
+    (run,) = (one for one in runs(client, folder.name) if one.info.run_name.endswith("-calibrate"))
     expected = {f"{kind}{word}.images" for kind in ("bootstrap", "spread") for word in ("", "_calibrated", "_self-calibrated")}
     expected |= {f"{kind}{word}.held-out_measurements" for kind in ("bootstrap", "spread") for word in ("", "_calibrated")}
     assert {f"coverage_90/{name}" for name in expected} <= set(run.data.metrics)
@@ -67,13 +57,12 @@ def test_calibration_leaves_a_file_a_picture_and_numbers_of_the_run(trained, uri
     assert files == {f"uncertainty/{name}" for name in ("calibration.json", "coverage.png", "coverage.json")}
 
 
-def test_images_from_all_of_y_are_calibrated_without_the_spread_of_splits(trained, uri, tmp_path):
+def test_images_from_all_of_y_are_calibrated_without_the_spread_of_splits(trained, workflow_uri, client, tmp_path):
     folder, data = trained("fastmri_synthetic")
     shutil.copytree(folder / "models", tmp_path / "models")
     with pytest.warns(UserWarning, match="chosen by images that are averages over splits"):
-        execute(workflow(CALIBRATION, tmp_path, data, uri, eval_split_input=False, **KNOBS))
-    client = connect(uri)
-    (run,) = client.search_runs([client.get_experiment_by_name(tmp_path.name).experiment_id])
+        execute(workflow(CALIBRATION, tmp_path, data, workflow_uri, eval_split_input=False, **KNOBS))
+    (run,) = runs(client, tmp_path.name)
     parts = (name.partition("/") for name in run.data.metrics)
     kinds = {name.partition(".")[0] for level, _, name in parts if level == "coverage_90"}
     assert kinds == {"bootstrap", "bootstrap_calibrated", "bootstrap_self-calibrated"}
@@ -81,7 +70,7 @@ def test_images_from_all_of_y_are_calibrated_without_the_spread_of_splits(traine
     assert not torch.equal(ours.resampled, theirs.resampled)
 
 
-def test_a_calibration_from_before_the_knob_is_that_of_averages_over_splits(trained, uri, tmp_path):
+def test_a_calibration_from_before_the_knob_is_that_of_averages_over_splits(trained, tmp_path):
     folder, data = trained("fastmri_synthetic")
     shutil.copytree(folder / "models", tmp_path / "models")
     path = tmp_path / "models" / "calibration.json"
@@ -95,12 +84,12 @@ def test_a_calibration_from_before_the_knob_is_that_of_averages_over_splits(trai
     assert "averages_splits True and False" in causes(caught.value)
 
 
-def test_calibration_uses_no_ground_truth(trained, uri, tmp_path):
+def test_calibration_uses_no_ground_truth(trained, workflow_uri, tmp_path):
     """Without any image in the file, it is the same to the last bit; coverage is then that of held-out measurements alone."""
     folder, _ = trained("fastmri_synthetic")
     before = json.loads((folder / "models" / "calibration.json").read_text())
     without = write_slices(tmp_path / "slices.h5", with_image=False)
-    execute(workflow(CALIBRATION, folder, without, uri, **KNOBS))
+    execute(workflow(CALIBRATION, folder, without, workflow_uri, **KNOBS))
     assert json.loads((folder / "models" / "calibration.json").read_text()) == before
 
 
@@ -156,11 +145,7 @@ def test_intervals_of_a_scan_that_calibrates_itself_are_those_of_its_held_out_me
     assert factors.shape == (3, 1, 16, 16)
     np.testing.assert_allclose(factors, np.broadcast_to(factors[:, :, :1, :1], factors.shape), rtol=1e-4)
     assert len(np.unique(factors[:, 0, 0, 0])) == 3
-    assert load("inference.json", bundle)["calibrate_by"] == "scan"
-
-
-def load(name, bundle):
-    return ConfigParser.load_config_file(str(CONFIGS / bundle / "configs" / name))
+    assert load(bundle, "inference.json")["calibrate_by"] == "scan"
 
 
 @pytest.mark.parametrize(

@@ -6,39 +6,20 @@ from dataclasses import replace
 import pytest
 import torch
 from helpers import randn, rng
+from stand_ins import SIZE, Around, measured_pixels, nothing
 
 from es_medical.groups import Shifts
-from es_medical.physics import MRI, Batch, Inpainting, measure
+from es_medical.physics import MRI, Batch, measure
 from es_medical.splits import Split
-from es_medical.uncertainty import Distances, EquivariantBootstrap, Replica, heldout_distances, image_distances, joined
+from es_medical.uncertainty import Distances, EquivariantBootstrap, heldout_distances, image_distances, joined
 from es_medical.uncertainty.folds import representation
 
-SIZE, SIGMA = (8, 8), 0.5
+SIGMA = 0.5
 SPLIT = Split("values", 0.75)
 
 
-class Around:
-    """Images x_hat + s, with the distances s that the test asks for."""
-
-    n_samples = 3
-
-    def __init__(self, steps):
-        self.steps = steps
-
-    def __call__(self, f, x_hat, batch):
-        for step in self.steps:
-            yield Replica(torch.full_like(x_hat, step), torch.full_like(x_hat, step))
-
-
-def batch(n=4, sigma=SIGMA, x=None):
-    physics = Inpainting(torch.rand(1, *SIZE, generator=rng(2)) < 0.6, SIZE, 1)
-    x = randn(n, 1, *SIZE, seed=4) if x is None else x
-    y = measure(physics, x, sigma, rng(1))
-    return Batch(y, physics, torch.full((len(x),), sigma), x, [f"item{i}" for i in range(len(x))])
-
-
-def nothing(batch):
-    return torch.zeros(len(batch), *batch.physics.img_size)
+def batch(sigma=SIGMA):
+    return measured_pixels(randn(4, 1, *SIZE, seed=4), sigma)
 
 
 def test_image_distances_are_root_mean_squares():
@@ -61,7 +42,7 @@ def test_heldout_distances_are_root_mean_squares_over_what_is_held_out():
 
 def test_noise_of_the_held_out_measurements_is_taken_off():
     """E of error^2 is the mean square of x on the held-out entries, 1 here, though noise of half its size is on y (4 s.e.)."""
-    measured = batch(4000, 0.5, torch.ones(4000, 1, *SIZE))
+    measured = measured_pixels(torch.ones(4000, 1, *SIZE), 0.5)
     square = heldout_distances(nothing, Around([0.1, 0.2]), measured, SPLIT, 2).error.square()
     assert abs(float(square.mean()) - 1) < 4 * float(square.std()) / math.sqrt(4000)
 
@@ -115,9 +96,8 @@ def test_calibration_of_white_images_is_right_up_to_the_share_that_is_seen():
     On held-out measurements they are sqrt(s rho) times those, where a share s = 1 - 1/5 is seen: calibrated intervals are too
     wide by 1 / sqrt(s), less with more folds, and never too narrow. Within 3 %: 400 items of 64 pixels.
     """
-    mask = torch.rand(1, *SIZE, generator=rng(2)) < 0.6
-    physics, x, share = Inpainting(mask, SIZE, 1), randn(400, 1, *SIZE), float(mask.float().mean())
-    measured = Batch(physics.A(x), physics, torch.zeros(400), x, [f"item{i}" for i in range(400)])
+    measured = measured_pixels(randn(400, 1, *SIZE))
+    share = float(measured.physics.mask.mean())
 
     def f(batch):
         return batch.physics.A_adjoint(batch.y)

@@ -4,19 +4,19 @@ import math
 
 import pytest
 import torch
-from helpers import randn, rng
+from helpers import randn
 from scipy import stats
+from stand_ins import SIZE, Around, measured_pixels, nothing
 
 from es_medical.groups import D4, Shifts
 from es_medical.inferers import Inferer
 from es_medical.networks import MoDL, unet
-from es_medical.physics import Batch, Inpainting
+from es_medical.physics import Batch
 from es_medical.splits import Split
 from es_medical.uncertainty import (
     Distances,
     EquivariantBootstrap,
     IntervalInferer,
-    Replica,
     Scale,
     SelfCalibration,
     estimator,
@@ -27,35 +27,16 @@ from es_medical.uncertainty import (
 )
 from es_medical.uncertainty.scale import TRANSFER
 
-SIZE, SPLIT = (8, 8), Split("values")
-
-
-class Around:
-    """Images at a distance of 0.5 from x_hat."""
-
-    n_samples = 2
-
-    def __call__(self, f, x_hat, batch):
-        for _ in range(self.n_samples):
-            yield Replica(torch.full_like(x_hat, 0.5), torch.full_like(x_hat, 0.5))
-
-
-def batch(x):
-    physics = Inpainting(torch.rand(1, *SIZE, generator=rng(2)) < 0.6, SIZE, 1)
-    return Batch(physics.A(x), physics, torch.zeros(len(x)), ids=[f"item{i}" for i in range(len(x))])
-
-
-def nothing(batch):
-    return torch.zeros(len(batch), *batch.physics.img_size)
+SPLIT = Split("values")
 
 
 def test_scale_of_an_item_is_its_error_over_the_predicted_one():
     """f = 0 and images of 1, 2 and 3: errors are 2, 4 and 6 times the predicted 0.5, in every fold."""
     x = torch.tensor([1.0, 2.0, 3.0]).view(3, 1, 1, 1).expand(3, 1, *SIZE)
-    found, scale = heldout_scale(nothing, Around(), batch(x), SPLIT)
+    found, scale = heldout_scale(nothing, Around([0.5, 0.5]), measured_pixels(x), SPLIT)
     torch.testing.assert_close(scale.factor, torch.tensor([2.0, 4.0, 6.0]))
     torch.testing.assert_close(scale.uncertainty, torch.zeros(3), atol=1e-5, rtol=0)
-    other = heldout_distances(nothing, Around(), batch(x), SPLIT)
+    other = heldout_distances(nothing, Around([0.5, 0.5]), measured_pixels(x), SPLIT)
     torch.testing.assert_close(found.error, other.error)
     torch.testing.assert_close(found.resampled, other.resampled)
 
@@ -65,8 +46,8 @@ def test_uncertainty_is_how_much_the_scale_differs_between_draws():
 
     400 items: their own estimates agree with it on average within 10 %, and with the deviation between the items.
     """
-    measured = batch(randn(400, 1, *SIZE))
-    _, scale = heldout_scale(nothing, Around(), measured, SPLIT, 10)
+    measured = measured_pixels(randn(400, 1, *SIZE))
+    _, scale = heldout_scale(nothing, Around([0.5, 0.5]), measured, SPLIT, 10)
     m = int(measured.physics.mask.sum())
     root_mean_square = float(scale.uncertainty.square().mean().sqrt())
     assert root_mean_square == pytest.approx(1 / math.sqrt(2 * m), rel=0.1)
@@ -74,8 +55,8 @@ def test_uncertainty_is_how_much_the_scale_differs_between_draws():
 
 
 def test_item_without_error_has_no_width():
-    measured = batch(torch.zeros(2, 1, *SIZE))
-    _, scale = heldout_scale(nothing, Around(), measured, SPLIT)
+    measured = measured_pixels(torch.zeros(2, 1, *SIZE))
+    _, scale = heldout_scale(nothing, Around([0.5, 0.5]), measured, SPLIT)
     assert (scale.factor == 0).all()
     assert scale.uncertainty.isfinite().all()
 
@@ -93,7 +74,7 @@ def test_self_calibrated_errors_are_log_normal_about_the_scaled_prediction():
 @pytest.fixture(scope="module")
 def setting():
     torch.manual_seed(0)
-    return MoDL(unet(1, (4, 8)), n_iterations=1).eval(), batch(randn(2, 1, *SIZE))
+    return MoDL(unet(1, (4, 8)), n_iterations=1).eval(), measured_pixels(randn(2, 1, *SIZE))
 
 
 def test_intervals_are_widened_by_the_items_own_scale(setting):
