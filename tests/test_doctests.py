@@ -10,7 +10,7 @@ MODULES = [
         f"physics.{name}"
         for name in ("compressed_sensing", "conjugate_gradient", "ct", "ct_geometry", "fbp", "gram", "line_masks")
     ),
-    *(f"physics.{name}" for name in ("masks", "mri", "multicoil", "noise", "pixel_masks", "pixels", "sparse", "transmission")),
+    *(f"physics.{name}" for name in ("masks", "mri", "multicoil", "noise", "pixels", "sparse", "transmission")),
 ]
 
 

@@ -7,7 +7,7 @@ from helpers import coil_maps, line_mri, randn, rng, virtual_batch
 
 from es_medical.groups import D4, Rotations
 from es_medical.physics import MRI, CompressedSensing, Decimation, Inpainting, MultiCoilMRI, MultiCoilProtocol
-from es_medical.physics.line_masks import center_lines
+from es_medical.physics.masks import center_lines
 from es_medical.physics.virtual import draw_virtual
 from es_medical.randomness import item_generator
 from es_medical.splits import Split

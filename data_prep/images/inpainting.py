@@ -71,7 +71,7 @@ class Camera:
 
     def _draw(self) -> Tensor:
         """Draw the mask of kept entries, bool: (3, H, W) values, (H, W) pixels, or (W,) columns."""
-        from es_medical.physics.pixel_masks import bernoulli_mask, even_columns, random_columns
+        from es_medical.physics.masks import bernoulli_mask, even_columns, random_columns
 
         seed, n = self.seed if self.mask_seed is None else self.mask_seed, self.size
         if self.kind == "even_columns":

@@ -14,7 +14,7 @@ from data_prep.mri.recording import Recording
 from data_prep.mri.resample import resampled_columns
 from data_prep.run.manifest import PrepError
 from data_prep.run.workers import T
-from es_medical.physics.line_masks import center_lines, gaussian_line_mask
+from es_medical.physics.masks import center_lines, gaussian_line_mask
 
 if TYPE_CHECKING:
     from data_prep.mri.options import FastMRIOptions

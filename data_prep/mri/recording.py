@@ -24,7 +24,7 @@ from data_prep.mri.sampling import Extent, measured_extent
 from data_prep.run.manifest import PrepError
 from es_medical.data import SliceHeader, SliceRecord
 from es_medical.data.geometry import Geometry
-from es_medical.physics.line_masks import center_lines, line_counts
+from es_medical.physics.masks import center_lines, line_counts
 from es_medical.randomness import item_generator, normal
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from es_medical.diagnostics.mean_gram import pixel_weights
 from es_medical.diagnostics.other_views import other_views
 from es_medical.diagnostics.verdict import FULL, percent
 from es_medical.physics import MRI, Operator
-from es_medical.physics.line_masks import center_lines
+from es_medical.physics.masks import center_lines
 from es_medical.physics.pixels import Pixels
 
 Lines = Bool[Tensor, " w"]

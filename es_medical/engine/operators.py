@@ -8,7 +8,7 @@ import torch
 from es_medical.data import SliceHeader, read_header
 from es_medical.groups import Rotations
 from es_medical.physics import MRI, CompressedSensing, Inpainting, MultiCoilProtocol, Operator
-from es_medical.physics.line_masks import line_counts
+from es_medical.physics.masks import line_counts
 from es_medical.physics.transmission import COUNTED, Transmission
 from es_medical.splits import KSPACE_UNITS, Split
 

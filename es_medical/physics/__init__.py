@@ -3,10 +3,9 @@ from typing import Any
 from es_medical.physics.base import Operator, measure, recorruption
 from es_medical.physics.batch import Batch
 from es_medical.physics.compressed_sensing import CompressedSensing, gaussian_matrix
-from es_medical.physics.line_masks import gaussian_line_mask
+from es_medical.physics.masks import bernoulli_mask, even_columns, gaussian_line_mask, random_columns
 from es_medical.physics.mri import MRI
 from es_medical.physics.multicoil import MultiCoilMRI, MultiCoilProtocol
-from es_medical.physics.pixel_masks import bernoulli_mask, even_columns, random_columns
 from es_medical.physics.pixels import Decimation, Inpainting
 from es_medical.physics.virtual import VirtualPhysics
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from es_medical.physics.base import Operator
-from es_medical.physics.line_masks import center_lines
+from es_medical.physics.masks import center_lines
 from es_medical.splits import KSPACE_UNITS, Split
 from es_medical.types import Generator, Mask
 

@@ -3,7 +3,7 @@ import itertools
 import pytest
 import torch
 
-from es_medical.physics.line_masks import center_lines, gaussian_line_mask, line_counts
+from es_medical.physics.masks import center_lines, gaussian_line_mask, line_counts
 
 WIDTHS = [*range(8, 34), 48, 63, 64, 213, 320, 368, 371, 372]
 PAPER = [(8, 0.03), (6, 0.08)]
