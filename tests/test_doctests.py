@@ -6,10 +6,7 @@ import pytest
 MODULES = [
     *("data.geometry", "data.stack", "metrics.image", "networks.penalised", "networks.shift_equivariant", "randomness"),
     *(f"groups.{name}" for name in ("dihedral", "interpolated", "rotations", "shifts")),
-    *(
-        f"physics.{name}"
-        for name in ("compressed_sensing", "conjugate_gradient", "ct", "ct_geometry", "fbp", "gram", "line_masks")
-    ),
+    *(f"physics.{name}" for name in ("compressed_sensing", "conjugate_gradient", "ct", "ct_geometry", "fbp", "gram")),
     *(f"physics.{name}" for name in ("masks", "mri", "multicoil", "noise", "pixels", "sparse", "transmission")),
 ]
 
