@@ -210,7 +210,7 @@ def _gather(prep: PrepRun[Any], plan: Plan[Any], writer: SliceWriter | None) -> 
     gathered, sink, seen = RunOutcomes([], Counter()), _Sink(plan, writer), set[str]()
     results = prep.mapped(partial(_made, make=plan.make), plan.tasks, "slices")
     for name, group in groupby(zip(plan.tasks, results, strict=True), key=lambda pair: pair[0].source):
-        tally = Tally(name)
+        tally, own = Tally(name), set[str]()
         sink.begin()
         for task, made in group:
             if made.failure and not tally.broken:
@@ -218,15 +218,17 @@ def _gather(prep: PrepRun[Any], plan: Plan[Any], writer: SliceWriter | None) -> 
                 tally.broken = not task.file
             if made.failure or tally.broken:
                 continue
-            if made.content and made.content in seen:
+            if made.content and (made.content in seen or made.content in own):
                 tally.copies += 1
                 continue
-            seen.add(made.content)
+            own.add(made.content)
             tally.notes.update(made.notes)
             tally.splits.update(record.split for record in made.records)
             sink.add(made.records)
-        if tally.broken:
+        if tally.broken:  # its slices are taken back: a later copy of one is the first
             tally.splits.clear()
+        else:
+            seen |= own
         sink.end(tally)
         gathered.splits.update(tally.splits)
         gathered.outcomes.extend(plan.report(tally))

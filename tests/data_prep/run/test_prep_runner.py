@@ -121,6 +121,13 @@ def test_copies_are_written_once(attempt):
     assert ("skipped", "same pixels as another one: left out") in sources
 
 
+def test_copy_of_a_slice_that_was_taken_back_is_written(attempt):
+    def make(k):
+        return Made(failure="broken") if k == 1 else Made([record(k)], content="same" if k in (0, 4) else "")
+
+    assert attempt(make)[1] == [2, 3, 4]
+
+
 def test_option_that_came_later_is_stored_only_where_it_is_given(tmp_path):
     stored = [PrepRun("test", knobs, tmp_path, "", 1, None, Console()).configuration() for knobs in (Knobs(), Knobs(later=2.0))]
     assert [one.get("later", "absent") for one in stored] == ["absent", 2.0]
