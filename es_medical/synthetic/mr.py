@@ -1,0 +1,93 @@
+"""Images like those of MRI: heads, slices of a brain without its skull, limbs; dark outside."""
+
+import torch
+from torch import Tensor
+
+from es_medical.synthetic.fields import bias_field, smooth_phase
+from es_medical.synthetic.grid import Grid, column, pixel_grid
+from es_medical.synthetic.leaves import coverage, dead_leaves, distance, ellipse, paint, random_leaves
+from es_medical.synthetic.sampler import Sampler
+from es_medical.synthetic.supports import blobs
+from es_medical.synthetic.textures import band_noise, power_noise, small_leaves
+
+
+def real_mr(sampler: Sampler, size: tuple[int, int]) -> Tensor:
+    """Draw MR images whose imaginary part is zero, (b, 2, h, w)."""
+    image = magnitude(sampler, size)
+    return torch.stack([image, torch.zeros_like(image)], dim=1)
+
+
+def complex_mr(sampler: Sampler, size: tuple[int, int]) -> Tensor:
+    """Draw MR images of smooth phase, (b, 2, h, w)."""
+    image, phase = magnitude(sampler, size), smooth_phase(sampler, size)
+    return torch.stack([image * phase.cos(), image * phase.sin()], dim=1)
+
+
+def magnitude(sampler: Sampler, size: tuple[int, int]) -> Tensor:
+    """Draw magnitudes, (b, h, w) in [0, 1]: tissue inside a support in 85 % of the images, everywhere in the others."""
+    grid = pixel_grid(sampler.batch, size, sampler.device)
+    scale = torch.where(sampler.chance(0.85) > 0, sampler.uniform(0.25, 0.95), 2.0)
+    grid = grid.moved(sampler.normal() * 0.08, sampler.normal() * 0.08, sampler.normal() * 0.3, torch.ones_like(scale))
+    grid = grid.bent(sampler, sampler.uniform(0, 0.08)).mirrored(sampler.chance(0.4)).bent(sampler, sampler.uniform(0, 0.03))
+    edge = sampler.uniform(1.0, 2.0) * grid.pixel
+    outside = blobs(grid, sampler, scale)
+    image = _tissue(grid, sampler, scale, outside, edge)
+    image = _skull(image, sampler, outside, scale, edge)
+    image = image * bias_field(sampler, size, 0.25)
+    return (image / image.amax((1, 2), keepdim=True).clamp(min=1e-6) * column(sampler.uniform(0.8, 1))).clamp_(0, 1)
+
+
+def _tissue(grid: Grid, sampler: Sampler, scale: Tensor, outside: Tensor, edge: Tensor) -> Tensor:
+    """Lay leaves of four tissues, folds near the edge, dark ventricles and small vessels; zero outside."""
+    levels = torch.cat([sampler.uniform(0.85, 1, 1), sampler.uniform(0.55, 0.9, 2), sampler.uniform(0.15, 0.5, 1)], dim=1)
+
+    def values(m: int) -> Tensor:
+        return (sampler.one_of(levels, m) + 0.04 * sampler.normal(m))[..., None].clamp(0, 1)
+
+    canvas = column(levels[:, :1]).expand(-1, 1, *grid.size).clone()
+    leaves = random_leaves(sampler, 20, 0.08, 1.0).scaled(scale.clamp(max=1)[:, None])
+    canvas = dead_leaves(canvas, grid, leaves, values(20), edge)
+    everywhere = torch.ones_like(outside)
+    for cell in (0.25, 0.12):
+        canvas = small_leaves(canvas, grid, sampler, cell, values, sampler.uniform(0, 0.3), everywhere)
+    canvas = _folds(canvas, sampler, scale, outside, levels)
+    canvas = _ventricles(canvas, grid, sampler, scale, levels, edge)
+    noise = power_noise(sampler, grid.size, sampler.uniform(0.5, 1.5)) * column(sampler.uniform(0, 0.04))
+    return (canvas[:, 0] + noise).clamp_(0, 1) * coverage(outside, edge)
+
+
+def _folds(canvas: Tensor, sampler: Sampler, scale: Tensor, outside: Tensor, levels: Tensor) -> Tensor:
+    """Lay a folded ribbon (gyri) and thin dark lines between its folds (sulci) where the edge is near."""
+    height, width = canvas.shape[-2:]
+    period = sampler.uniform(0.08, 0.22) * scale.clamp(max=1) * min(height, width)
+    noise = band_noise(sampler, (height, width), period.clamp(min=4))
+    depth = scale.clamp(max=1) * sampler.uniform(0.1, 0.7)
+    near = ((outside + column(depth)) / column(0.3 * depth)).clamp(0, 1) * column(sampler.chance(0.7))
+    sharp = column(period.clamp(min=4) * 0.35)
+    ribbon = ((noise - column(sampler.uniform(-0.5, 0.8))) * sharp + 0.5).clamp(0, 1)
+    canvas = paint(canvas, ribbon * near, column(levels[:, 1:2]))
+    sulci = ((noise - column(sampler.uniform(1.0, 1.8))) * sharp + 0.5).clamp(0, 1)
+    return paint(canvas, sulci * near, column(levels[:, 3:4]))
+
+
+def _ventricles(canvas: Tensor, grid: Grid, sampler: Sampler, scale: Tensor, levels: Tensor, edge: Tensor) -> Tensor:
+    """Lay two or three dark, long blobs near the centre, in 60 % of the images."""
+    present = sampler.chance(0.6)
+    reach = scale.clamp(max=1)
+    for _ in range(3):
+        x, y = reach * sampler.uniform(-0.2, 0.2), reach * sampler.uniform(-0.3, 0.3)
+        a, b = reach * sampler.uniform(0.08, 0.3), reach * sampler.uniform(0.02, 0.09)
+        angle = torch.pi / 2 + 0.4 * sampler.normal()
+        cover = coverage(distance(grid, ellipse(x, y, a, b.clamp(min=0.5 * grid.pixel), angle)), edge) * column(present)
+        canvas = paint(canvas, cover, column(levels[:, 3:4] * sampler.uniform(0.7, 1.2, 1)))
+    return canvas
+
+
+def _skull(image: Tensor, sampler: Sampler, outside: Tensor, scale: Tensor, edge: Tensor) -> Tensor:
+    """Lay a dark shell (bone) and a bright one (scalp) around the tissue, in 40 % of the images."""
+    present = sampler.chance(0.4)
+    bone, scalp = scale * sampler.uniform(0.03, 0.1), scale * sampler.uniform(0.02, 0.1)
+    inner = outside + column(bone + scalp)  # shells inside the support, so that the head stays in the field
+    image = torch.lerp(image, image * column(sampler.uniform(0, 0.3)), coverage(-inner, edge) * column(present))
+    shell = coverage(torch.maximum(outside, -outside - column(scalp)), edge) * column(present)
+    return torch.lerp(image, column(sampler.uniform(0.4, 1)).expand_as(image), shell)
