@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from es_medical.synthetic.fields import blurred
 from es_medical.synthetic.grid import Grid, column, pixel_grid
 from es_medical.synthetic.leaves import coverage, dead_leaves, distance, ellipse, paint, random_leaves
 from es_medical.synthetic.sampler import Sampler
@@ -13,7 +14,7 @@ def ct(sampler: Sampler, size: tuple[int, int]) -> Tensor:
     """Draw CT images, (b, 1, h, w) in [0, 1]."""
     field = pixel_grid(sampler.batch, size, sampler.device)
     one = torch.ones(sampler.batch, device=sampler.device)
-    part = sampler.chance(0.5)  # of the images show a part of the body, without air around it
+    part = sampler.chance(0.65)  # of the images show a part of the body, without air around it
     scale = torch.where(part > 0, sampler.uniform(1.2, 2.4), sampler.uniform(0.6, 1.0))
     shift = torch.where(part > 0, 0.7, 0.1)
     grid = field.moved(shift * sampler.uniform(-1, 1), 0.5 * shift * sampler.uniform(-1, 1), 0.1 * sampler.normal(), scale)
@@ -25,7 +26,7 @@ def ct(sampler: Sampler, size: tuple[int, int]) -> Tensor:
     canvas = _lungs(canvas, grid, sampler, scale, edge)
     canvas = _bones(canvas, grid, sampler, body, edge)
     noise = power_noise(sampler, size, sampler.uniform(0, 0.7)) * column(sampler.uniform(0, 0.012))
-    return (canvas + noise[:, None]).clamp_(0, 1)
+    return blurred(canvas + noise[:, None], sampler.uniform(0, 0.6)).clamp_(0, 1)
 
 
 def _table(canvas: Tensor, grid: Grid, sampler: Sampler, edge: Tensor) -> Tensor:
@@ -44,10 +45,14 @@ def _body(canvas: Tensor, grid: Grid, sampler: Sampler, body: Tensor, edge: Tens
     canvas = paint(canvas, coverage(body + column(fat), edge), column(sampler.uniform(0.51, 0.55, 1)))
     organs = random_leaves(sampler, 24, 0.06, 0.7, reach=0.8)
     values = torch.where(sampler.chance(0.25, 24) > 0, sampler.uniform(0.43, 0.48, 24), sampler.uniform(0.5, 0.57, 24))
-    inside = coverage(body + column(fat + 0.05), edge)
+    shell = torch.maximum(body + column(fat), -body - column(fat + sampler.uniform(0.05, 0.4)))
+    period = (sampler.uniform(0.05, 0.2) * min(grid.size)).clamp(min=5)
+    streaks = (band_noise(sampler, grid.size, period) * column(period / 4) + 0.5).clamp(0, 1)  # fat between muscles
+    streaks = streaks * coverage(shell, edge) * column(sampler.chance(0.5))
+    canvas = paint(canvas, streaks, column(sampler.uniform(0.44, 0.53, 1)))
+    inside = coverage(body + column(fat + sampler.uniform(0.03, 0.2)), edge)
     drawn = dead_leaves(canvas, grid, organs, values[..., None], edge)
-    share, everywhere = sampler.uniform(0, 0.4), torch.ones_like(body)
-    drawn = small_leaves(drawn, grid, sampler, 0.15, lambda m: sampler.uniform(0.43, 0.58, m, 1), share, everywhere)
+    drawn = small_leaves(drawn, grid, sampler, 0.15, lambda m: sampler.uniform(0.43, 0.58, m, 1), sampler.uniform(0, 0.4), edge)
     return torch.lerp(canvas, drawn, inside[:, None])
 
 
@@ -63,7 +68,7 @@ def _lungs(canvas: Tensor, grid: Grid, sampler: Sampler, scale: Tensor, edge: Te
     lung = torch.maximum(lung, -distance(grid, heart))
     air = column(sampler.uniform(0.05, 0.16, 1)).expand_as(canvas)
     cloud = power_noise(sampler, grid.size, sampler.uniform(0.8, 1.5)) * column(sampler.uniform(0.0, 0.03))
-    inner = _vessels(air + cloud[:, None], grid, sampler, scale)
+    inner = _vessels(air + cloud[:, None], grid, sampler, scale, edge)
     canvas = torch.lerp(canvas, inner, (coverage(lung, edge) * column(present))[:, None])
     small = sampler.uniform(0.03, 0.08)
     pipe = ellipse(0.15 * sampler.normal(), 0.2 * sampler.normal(), small, small * sampler.uniform(0.6, 1))
@@ -72,16 +77,15 @@ def _lungs(canvas: Tensor, grid: Grid, sampler: Sampler, scale: Tensor, edge: Te
     )
 
 
-def _vessels(canvas: Tensor, grid: Grid, sampler: Sampler, scale: Tensor) -> Tensor:
+def _vessels(canvas: Tensor, grid: Grid, sampler: Sampler, scale: Tensor, edge: Tensor) -> Tensor:
     """Lay round and long vessels of all sizes, and thin branching lines: ridges of band noise."""
 
     def values(m: int) -> Tensor:
         return sampler.uniform(0.25, 0.55, m, 1)
 
-    everywhere = torch.ones_like(grid.x)
     scaled = Grid(grid.x * column(scale), grid.y * column(scale), grid.pixel)  # lattices in the field's unit
     for cell in (0.3, 0.18, 0.1):
-        canvas = small_leaves(canvas, scaled, sampler, cell, values, sampler.uniform(0, 0.5), everywhere)
+        canvas = small_leaves(canvas, scaled, sampler, cell, values, sampler.uniform(0, 0.5), edge * scale)
     period = sampler.uniform(0.1, 0.3) * min(grid.size)
     noise = band_noise(sampler, grid.size, period.clamp(min=4))
     line = (1 - noise.abs() * column(period.clamp(min=4) / 5)).clamp(0, 1)

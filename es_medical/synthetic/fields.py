@@ -24,3 +24,12 @@ def smooth_phase(sampler: Sampler, size: tuple[int, int]) -> Tensor:
     constant = sampler.uniform(-torch.pi, torch.pi)[:, None, None]
     strength = sampler.uniform(0, 1)[:, None, None]
     return constant + strength * smooth_field(sampler, 1, size, 4)[:, 0]
+
+
+def blurred(images: Tensor, sigma: Tensor) -> Tensor:
+    """Blur images (b, c, h, w), periodic, with a Gaussian of `sigma` (b,) pixels, as scanners and lenses do."""
+    height, width = images.shape[-2:]
+    rows = torch.fft.fftfreq(height, device=images.device)[:, None]
+    columns = torch.fft.rfftfreq(width, device=images.device)[None]
+    passed = torch.exp(-2 * torch.pi**2 * sigma[:, None, None, None] ** 2 * (rows**2 + columns**2))
+    return torch.fft.irfft2(torch.fft.rfft2(images) * passed, s=(height, width))

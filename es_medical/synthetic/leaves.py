@@ -86,10 +86,13 @@ def paint(canvas: Tensor, cover: Tensor, value: Tensor) -> Tensor:
     return torch.lerp(canvas, value.expand_as(canvas), cover[:, None])
 
 
-def random_leaves(sampler: Sampler, k: int, smallest: float, largest: float, exponent: float = 3.0, reach: float = 1.1) -> Leaf:
-    """Draw k leaves for each image: discs, ellipses, rounded boxes and hollow ones (15 %), anywhere within `reach`."""
-    size = power_law(sampler.uniform(0, 1, k), smallest, largest, exponent)
-    aspect = sampler.uniform(0.3, 1, k)
+def random_leaves(sampler: Sampler, k: int, smallest: float, largest: float, thinnest: float = 0.3, reach: float = 1.1) -> Leaf:
+    """Draw k leaves for each image: discs, ellipses, rounded boxes and hollow ones (15 %), anywhere within `reach`.
+
+    Their aspect is log-uniform from `thinnest` to 1.
+    """
+    size = power_law(sampler.uniform(0, 1, k), smallest, largest)
+    aspect = thinnest ** sampler.uniform(0, 1, k)
     square = sampler.uniform(-1, 1, k).clamp_(min=0)
     wall = torch.where(sampler.chance(0.15, k) > 0, size * sampler.uniform(0.1, 0.4, k), FULL)
     x, y = sampler.uniform(-reach, reach, k), sampler.uniform(-reach, reach, k)

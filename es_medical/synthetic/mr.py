@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from es_medical.synthetic.fields import bias_field, smooth_phase
+from es_medical.synthetic.fields import bias_field, blurred, smooth_phase
 from es_medical.synthetic.grid import Grid, column, pixel_grid
 from es_medical.synthetic.leaves import coverage, dead_leaves, distance, ellipse, paint, random_leaves
 from es_medical.synthetic.sampler import Sampler
@@ -28,16 +28,18 @@ def magnitude(sampler: Sampler, size: tuple[int, int]) -> Tensor:
     grid = pixel_grid(sampler.batch, size, sampler.device)
     scale = torch.where(sampler.chance(0.85) > 0, sampler.uniform(0.25, 0.95), 2.0)
     grid = grid.moved(sampler.normal() * 0.08, sampler.normal() * 0.08, sampler.normal() * 0.3, torch.ones_like(scale))
-    grid = grid.bent(sampler, sampler.uniform(0, 0.08)).mirrored(sampler.chance(0.4)).bent(sampler, sampler.uniform(0, 0.03))
+    mirrored = sampler.chance(0.5)
+    grid = grid.bent(sampler, sampler.uniform(0, 0.08)).mirrored(mirrored).bent(sampler, sampler.uniform(0, 0.02))
     edge = sampler.uniform(1.0, 2.0) * grid.pixel
     outside = blobs(grid, sampler, scale)
-    image = _tissue(grid, sampler, scale, outside, edge)
+    image = _tissue(grid, sampler, scale, outside, mirrored, edge)
     image = _skull(image, sampler, outside, scale, edge)
-    image = image * bias_field(sampler, size, 0.25)
+    image = blurred((image * bias_field(sampler, size, 0.2))[:, None], sampler.uniform(0, 0.7))[:, 0]
+    image = image * (outside < 3 * grid.pixel)  # the blur's tail ends
     return (image / image.amax((1, 2), keepdim=True).clamp(min=1e-6) * column(sampler.uniform(0.8, 1))).clamp_(0, 1)
 
 
-def _tissue(grid: Grid, sampler: Sampler, scale: Tensor, outside: Tensor, edge: Tensor) -> Tensor:
+def _tissue(grid: Grid, sampler: Sampler, scale: Tensor, outside: Tensor, mirrored: Tensor, edge: Tensor) -> Tensor:
     """Lay leaves of four tissues, folds near the edge, dark ventricles and small vessels; zero outside."""
     levels = torch.cat([sampler.uniform(0.85, 1, 1), sampler.uniform(0.55, 0.9, 2), sampler.uniform(0.15, 0.5, 1)], dim=1)
 
@@ -47,27 +49,32 @@ def _tissue(grid: Grid, sampler: Sampler, scale: Tensor, outside: Tensor, edge: 
     canvas = column(levels[:, :1]).expand(-1, 1, *grid.size).clone()
     leaves = random_leaves(sampler, 20, 0.08, 1.0).scaled(scale.clamp(max=1)[:, None])
     canvas = dead_leaves(canvas, grid, leaves, values(20), edge)
-    everywhere = torch.ones_like(outside)
     for cell in (0.25, 0.12):
-        canvas = small_leaves(canvas, grid, sampler, cell, values, sampler.uniform(0, 0.3), everywhere)
-    canvas = _folds(canvas, sampler, scale, outside, levels)
+        canvas = small_leaves(canvas, grid, sampler, cell, values, sampler.uniform(0, 0.3), edge)
+    canvas = _folds(canvas, grid, sampler, scale, outside, levels, mirrored)
     canvas = _ventricles(canvas, grid, sampler, scale, levels, edge)
-    noise = power_noise(sampler, grid.size, sampler.uniform(0.5, 1.5)) * column(sampler.uniform(0, 0.04))
+    noise = power_noise(sampler, grid.size, sampler.uniform(0.5, 1.5)) * column(sampler.uniform(0, 1) ** 2 * 0.05)
     return (canvas[:, 0] + noise).clamp_(0, 1) * coverage(outside, edge)
 
 
-def _folds(canvas: Tensor, sampler: Sampler, scale: Tensor, outside: Tensor, levels: Tensor) -> Tensor:
-    """Lay a folded ribbon (gyri) and thin dark lines between its folds (sulci) where the edge is near."""
-    height, width = canvas.shape[-2:]
-    period = sampler.uniform(0.08, 0.22) * scale.clamp(max=1) * min(height, width)
-    noise = band_noise(sampler, (height, width), period.clamp(min=4))
-    depth = scale.clamp(max=1) * sampler.uniform(0.1, 0.7)
-    near = ((outside + column(depth)) / column(0.3 * depth)).clamp(0, 1) * column(sampler.chance(0.7))
-    sharp = column(period.clamp(min=4) * 0.35)
-    ribbon = ((noise - column(sampler.uniform(-0.5, 0.8))) * sharp + 0.5).clamp(0, 1)
-    canvas = paint(canvas, ribbon * near, column(levels[:, 1:2]))
-    sulci = ((noise - column(sampler.uniform(1.0, 1.8))) * sharp + 0.5).clamp(0, 1)
-    return paint(canvas, sulci * near, column(levels[:, 3:4]))
+def _folds(
+    canvas: Tensor, grid: Grid, sampler: Sampler, scale: Tensor, outside: Tensor, levels: Tensor, mirrored: Tensor
+) -> Tensor:
+    """Lay a folded grey ribbon (cortex) along the edge and on both sides of dark lines (sulci), in 70 % of the images.
+
+    The sulci run inwards from the edge; in mirrored images another line is the fissure between left and right.
+    """
+    reach = scale.clamp(max=1)
+    period = (sampler.uniform(0.1, 0.4) * reach * min(grid.size)).clamp(min=6)
+    depth = reach * sampler.uniform(0.15, 0.9)
+    far = 1e3 * (1 - ((outside + column(depth)) / column(0.25 * depth)).clamp(0, 1))
+    sulcus = band_noise(sampler, grid.size, period).abs() * column(period / 4) + far  # about the distance to it, in pixels
+    sulcus = torch.minimum(sulcus, grid.x.abs() / grid.pixel + column(1e3 * (1 - mirrored * sampler.chance(0.7))))
+    away = torch.minimum(sulcus, -outside / grid.pixel)
+    ribbon, gap = period * sampler.uniform(0.08, 0.2), sampler.uniform(-0.7, 0.05) * period.clamp(max=16) / 4
+    present = column(sampler.chance(0.7))
+    canvas = paint(canvas, coverage(away - column(ribbon), 1.5) * present, column(levels[:, 1:2]))
+    return paint(canvas, coverage(sulcus - column(gap), 1.5) * present, column(levels[:, 3:4]))
 
 
 def _ventricles(canvas: Tensor, grid: Grid, sampler: Sampler, scale: Tensor, levels: Tensor, edge: Tensor) -> Tensor:

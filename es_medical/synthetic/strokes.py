@@ -41,6 +41,18 @@ def random_knots(sampler: Sampler, k: int) -> Tensor:
     return torch.cat([torch.zeros_like(walk[:, :1]), walk], dim=1)
 
 
+def resampled(polygon: Tensor, k: int) -> Tensor:
+    """Take k points at equal steps along open polygons (b, m, 2): (b, k, 2)."""
+    length = polygon.diff(dim=1).norm(dim=2).clamp(min=1e-6).cumsum(1)
+    at = torch.cat([torch.zeros_like(length[:, :1]), length], dim=1)  # (b, m): where each corner lies
+    wanted = at[:, -1:] * torch.linspace(0, 1, k, device=polygon.device)
+    right = torch.searchsorted(at, wanted.contiguous()).clamp(1, polygon.shape[1] - 1)
+    before, after = at.gather(1, right - 1), at.gather(1, right)
+    part = ((wanted - before) / (after - before))[..., None]
+    corners = right[..., None].expand(-1, -1, 2)
+    return torch.lerp(polygon.gather(1, corners - 1), polygon.gather(1, corners), part)
+
+
 def boxed(points: Tensor, half: Tensor) -> Tensor:
     """Shift and scale points (b, p, 2) so that the longer side of their box is 2 `half` (b,), and it is centred."""
     low, high = points.amin(1, keepdim=True), points.amax(1, keepdim=True)

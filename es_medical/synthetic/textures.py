@@ -10,13 +10,14 @@ from es_medical.synthetic.leaves import coverage, paint, power_law
 from es_medical.synthetic.sampler import Sampler
 
 
-def shaped_noise(sampler: Sampler, size: tuple[int, int], amplitude: Callable[[Tensor], Tensor]) -> Tensor:
+def shaped_noise(sampler: Sampler, size: tuple[int, int], amplitude: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
     """Draw noise of zero mean and unit variance whose Fourier amplitude follows `amplitude`.
 
     Args:
         sampler: its random numbers.
         size: height and width.
-        amplitude: takes frequencies in cycles per pixel, (1, h, w // 2 + 1), and returns amplitudes, (1 or b, ...).
+        amplitude: takes frequencies along y, (1, h, 1), and x, (1, 1, w // 2 + 1), in cycles per pixel, and returns
+            amplitudes, (1 or b, h, w // 2 + 1); that of frequency 0 does not count.
 
     Returns:
         Noise (b, h, w), periodic.
@@ -24,8 +25,7 @@ def shaped_noise(sampler: Sampler, size: tuple[int, int], amplitude: Callable[[T
     height, width = size
     rows = torch.fft.fftfreq(height, device=sampler.device)[None, :, None]
     columns = torch.fft.rfftfreq(width, device=sampler.device)[None, None]
-    frequency = torch.hypot(rows, columns)
-    spectrum = torch.fft.rfft2(sampler.normal(*size)) * amplitude(frequency.clamp(min=0.5 / max(size)))
+    spectrum = torch.fft.rfft2(sampler.normal(*size)) * amplitude(rows, columns)
     spectrum[:, 0, 0] = 0
     noise = torch.fft.irfft2(spectrum, s=size)
     return noise / noise.std((1, 2), keepdim=True).clamp(min=1e-8)
@@ -33,16 +33,48 @@ def shaped_noise(sampler: Sampler, size: tuple[int, int], amplitude: Callable[[T
 
 def power_noise(sampler: Sampler, size: tuple[int, int], slope: Tensor) -> Tensor:
     """Draw noise of power spectrum f^-(2 slope), slope (b,): 0 is white, 1 like photographs, 2 like clouds."""
-    return shaped_noise(sampler, size, lambda f: f ** -column(slope))
+    lowest = 0.5 / max(size)
+    return shaped_noise(sampler, size, lambda fy, fx: torch.hypot(fy, fx).clamp(min=lowest) ** -column(slope))
 
 
 def band_noise(sampler: Sampler, size: tuple[int, int], period: Tensor) -> Tensor:
     """Draw noise of about one period (b,) in pixels: its level sets are folds and stripes that wander."""
-    return shaped_noise(sampler, size, lambda f: torch.exp(-0.5 * (torch.log(f * column(period)) / 0.3) ** 2))
+
+    def band(fy: Tensor, fx: Tensor) -> Tensor:
+        octaves = torch.log((torch.hypot(fy, fx) * column(period)).clamp(min=1e-6))
+        return torch.exp(-0.5 * (octaves / 0.3) ** 2)
+
+    return shaped_noise(sampler, size, band)
+
+
+def grain(sampler: Sampler, size: tuple[int, int], long: Tensor, fine: Tensor, angle: Tensor) -> Tensor:
+    """Draw streaks, as of wood or muscle: `long` (b,) pixels along `angle` (b,), `fine` (b,) pixels across."""
+    cos, sin = column(angle.cos()), column(angle.sin())
+
+    def streaks(fy: Tensor, fx: Tensor) -> Tensor:
+        along, across = cos * fx + sin * fy, cos * fy - sin * fx
+        return torch.exp(-2 * (along * column(long)) ** 2 - 2 * (across * column(fine)) ** 2)
+
+    return shaped_noise(sampler, size, streaks)
+
+
+def stripes(grid: Grid, angle: Tensor, period: Tensor, phase: Tensor, edge: Tensor) -> Tensor:
+    """Make parallel bars with smooth edges, (b, h, w) in [0, 1]; angle, period, phase and edge (b,), in the grid's unit."""
+    wave = torch.sin(
+        2 * torch.pi * ((grid.x * column(angle.cos()) + grid.y * column(angle.sin())) / column(period)) + column(phase)
+    )
+    return (0.5 + wave * column(period / (2 * torch.pi * edge))).clamp(0, 1)
 
 
 def small_leaves(
-    canvas: Tensor, grid: Grid, sampler: Sampler, cell: float, values: Callable[[int], Tensor], share: Tensor, where: Tensor
+    canvas: Tensor,
+    grid: Grid,
+    sampler: Sampler,
+    cell: float,
+    values: Callable[[int], Tensor],
+    share: Tensor,
+    edge: Tensor,
+    where: Tensor | float = 1.0,
 ) -> Tensor:
     """Lay one leaf into a share of the cells of a turned and shifted lattice, all at once.
 
@@ -56,6 +88,7 @@ def small_leaves(
         cell: side of a cell, in the grid's unit.
         values: draws the values of m leaves for each image, (b, m, c).
         share: share of the cells that have a leaf, (b,).
+        edge: width of the edges, (b,).
         where: how much of each pixel may be covered, (b, h, w) or broadcastable to it.
     """
     turned = grid.moved(sampler.uniform(-cell, cell), sampler.uniform(-cell, cell), sampler.uniform(0, 3.14), cell + 0 * share)
@@ -77,7 +110,7 @@ def small_leaves(
     cos, sin = at_pixels(angle.cos()), at_pixels(angle.sin())
     apart = torch.hypot(cos * dx + sin * dy, at_pixels(aspect) * (cos * dy - sin * dx)) - at_pixels(radius)
     present = at_pixels((sampler.uniform(0, 1, m) < share[:, None]).float())
-    cover = coverage(apart * cell, 1.2 * grid.pixel) * present * where
+    cover = coverage(apart * cell, edge) * present * where
     colour = values(m)
     drawn = torch.stack([at_pixels(colour[..., c]) for c in range(colour.shape[-1])], dim=1)
     return paint(canvas, cover, drawn)

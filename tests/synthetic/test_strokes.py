@@ -6,7 +6,7 @@ from scipy import ndimage
 from es_medical.synthetic import draw
 from es_medical.synthetic.grid import pixel_grid
 from es_medical.synthetic.sampler import Sampler
-from es_medical.synthetic.strokes import boxed, curve, ink, random_knots
+from es_medical.synthetic.strokes import boxed, curve, ink, random_knots, resampled
 
 
 def sampler(batch, seed=0):
@@ -18,6 +18,11 @@ def test_a_curve_starts_and_ends_at_its_outer_control_points():
     points = curve(knots, 50)
     torch.testing.assert_close(points[:, 0], knots[:, 0], rtol=0, atol=1e-4)
     torch.testing.assert_close(points[:, -1], knots[:, -1], rtol=0, atol=1e-3)
+
+
+def test_resampled_points_lie_at_equal_steps_along_the_polygon():
+    corner = torch.tensor([[[0.0, 0.0], [1.0, 0.0], [1.0, 3.0]]])
+    torch.testing.assert_close(resampled(corner, 5)[0], torch.tensor([[0.0, 0], [1, 0], [1, 1], [1, 2], [1, 3]]))
 
 
 def test_boxed_points_fill_their_box():

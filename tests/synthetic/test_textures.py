@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from es_medical.synthetic import draw
-from es_medical.synthetic.fields import bias_field, smooth_field
+from es_medical.synthetic.fields import bias_field, blurred, smooth_field
 from es_medical.synthetic.grid import pixel_grid
 from es_medical.synthetic.sampler import Sampler
-from es_medical.synthetic.textures import band_noise, power_noise, small_leaves
+from es_medical.synthetic.textures import band_noise, grain, power_noise, small_leaves, stripes
 
 
 def sampler(batch, seed=0):
@@ -61,13 +61,39 @@ def test_the_phase_is_smooth_where_there_is_signal():
     assert step.abs().max() < math.pi / 4
 
 
+def test_streaks_run_along_their_angle():
+    """Along their direction neighbours are alike, across it they are not."""
+    along, fine = torch.full((64,), 8.0), torch.full((64,), 0.7)
+    rows = grain(sampler(64), (64, 64), along, fine, torch.zeros(64))
+    assert (rows[:, :, 1:] * rows[:, :, :-1]).mean() > 0.95
+    assert (rows[:, 1:] * rows[:, :-1]).mean() < 0.8
+
+
+def test_stripes_repeat_with_their_period():
+    grid, one = pixel_grid(1, (64, 64)), torch.ones(1)
+    bars = stripes(grid, 0 * one, 0.5 * one, 0 * one, grid.pixel * one)
+    torch.testing.assert_close(bars[..., :-16], bars[..., 16:], rtol=0, atol=1e-4)
+    assert float(bars.mean()) == pytest.approx(0.5, abs=0.01)
+
+
+def test_blur_keeps_the_mean_and_spreads_a_point_by_its_sigma():
+    point = torch.zeros(1, 1, 33, 33)
+    point[..., 16, 16] = 1
+    spread = blurred(point, torch.tensor([1.5]))[0, 0]
+    distance = torch.arange(33) - 16.0
+    assert float(spread.sum()) == pytest.approx(1, abs=1e-5)
+    assert float((spread.sum(0) * distance**2).sum()) == pytest.approx(1.5**2, rel=1e-2)
+
+
 def test_small_leaves_cover_no_more_than_they_may():
     grid, every = pixel_grid(4, (64, 64)), torch.ones(4)
-    half = (grid.x > 0).float()
-    canvas = small_leaves(torch.zeros(4, 1, 64, 64), grid, sampler(4), 0.25, lambda m: torch.ones(4, m, 1), every, where=half)[
-        :, 0
-    ]
+    half, edge = (grid.x > 0).float(), torch.full((4,), grid.pixel)
+
+    def ones(m):
+        return torch.ones(4, m, 1)
+
+    canvas = small_leaves(torch.zeros(4, 1, 64, 64), grid, sampler(4), 0.25, ones, every, edge, where=half)[:, 0]
     assert (canvas[grid.x <= 0] == 0).all()
     assert 0.1 < canvas[grid.x > 0].mean() < 0.5
-    empty = small_leaves(torch.zeros(4, 1, 64, 64), grid, sampler(4), 0.25, lambda m: torch.ones(4, m, 1), 0 * every, half)
+    empty = small_leaves(torch.zeros(4, 1, 64, 64), grid, sampler(4), 0.25, ones, 0 * every, edge, where=half)
     assert (empty == 0).all()
