@@ -41,7 +41,8 @@ class Identity(NamedTuple):
     @classmethod
     def kept(cls, state: Mapping[str, Any]) -> "Identity":
         """Read the identity in a checkpoint; version 0.1 saved less of it."""
-        return cls(state["architecture"], state["mask"], state.get("scanner", {}), complete(state.get("settings", {})))
+        architecture = {"start": "initial"} | state["architecture"]  # the first version had no other
+        return cls(architecture, state["mask"], state.get("scanner", {}), complete(state.get("settings", {})))
 
     def refuse_other_network(self, given: "Identity", what: str, folder: str | Path) -> None:
         """Raise ValueError if weights would load into a network, or for an input, other than their own.

@@ -22,6 +22,7 @@ from es_medical.inferers import Inferer
 from es_medical.losses import Loss, PhotonSplitting, SeveralSplits, Untrained, attach_multiplier, build_weighting
 from es_medical.methods import method_of
 from es_medical.networks import Accelerated, ArtifactRemoval, MoDL, ReynoldsAveraging, learning_free, shift_unet, unet
+from es_medical.networks.modl import Start
 from es_medical.splits import Split
 
 ARCHITECTURES = ("modl", "adjoint", "pseudo_inverse")
@@ -87,9 +88,9 @@ def build_loss(
     return SeveralSplits(loss, several) if several > 1 and method_of(method).split_input else loss
 
 
-def build_denoiser(method: str, channels: int, widths: Sequence[int]) -> nn.Module:
+def build_denoiser(method: str, channels: int, widths: Sequence[int], zero_residual: bool = False) -> nn.Module:
     """Build the denoiser for the group of shifts: shift-equivariant, or a plain UNet for a method that is not equivariant."""
-    return (shift_unet if method_of(method).equivariant else unet)(channels, widths)
+    return (shift_unet if method_of(method).equivariant else unet)(channels, widths, zero_residual)
 
 
 def build_reconstructor(
@@ -104,6 +105,7 @@ def build_reconstructor(
     compiled: bool | None = None,
     architecture: str = "modl",
     method: str = "es",
+    start: Start = "initial",
 ) -> nn.Module:
     """Unroll a denoiser with the operator (MoDL) and average it over a group (Reynolds).
 
@@ -121,9 +123,11 @@ def build_reconstructor(
         architecture: "modl", or the denoiser alone on A^T y ("adjoint") or A^dagger y ("pseudo_inverse").
         method: name of the method: no average if it is not equivariant, a multiplier for unsure, no network if it learns
             nothing (see `es_medical.networks.learning_free`).
+        start: first image of modl, the operator's "initial" (A^T y; filtered backprojection in CT) or "estimate".
 
     Raises:
-        ValueError: an unknown architecture, or amp, channels_last or compiled is not true, false or None.
+        ValueError: an unknown architecture or start, a start of another architecture than modl, or amp, channels_last or
+            compiled is not true, false or None.
     """
     if architecture not in ARCHITECTURES:
         raise ValueError(f"architecture must be one of {', '.join(ARCHITECTURES)}, got {architecture!r}")
@@ -141,7 +145,9 @@ def build_reconstructor(
         network = Accelerated(network, amp, channels_last, compiled)
     unrolled: nn.Module
     if architecture == "modl":
-        unrolled = MoDL(network, iterations, step, noise_level)
+        unrolled = MoDL(network, iterations, step, noise_level, start)
+    elif start != "initial":
+        raise ValueError(f"start {start} is of the architecture modl; {architecture} has its own")
     else:
         unrolled = ArtifactRemoval(network, architecture)  # type: ignore[arg-type]  # checked above
     averaged = group_of(method, group)

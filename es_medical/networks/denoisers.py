@@ -8,14 +8,27 @@ from deepinv.models import UNet
 from torch import Tensor, nn
 
 
-def unet(channels: int = 2, widths: Sequence[int] = (64, 128, 256, 512)) -> UNet:
+def unet(channels: int = 2, widths: Sequence[int] = (64, 128, 256, 512), zero_residual: bool = False) -> UNet:
     """Make the paper's residual UNet: one scale for each width, bias, no normalisation (section "Network architectures").
 
     Args:
         channels: channels of the images, 2 for complex MR images.
         widths: feature maps at each scale, from fine to coarse; image sides divisible by 2^(scales - 1) need no padding.
+        zero_residual: start as the identity (see `start_at_zero`).
     """
-    return UNet(channels, channels, residual=True, bias=True, batch_norm=False, channels_per_scale=list(widths))
+    network = UNet(channels, channels, residual=True, bias=True, batch_norm=False, channels_per_scale=list(widths))
+    if zero_residual:
+        start_at_zero(network.Conv_1x1)
+    return network
+
+
+def start_at_zero(last: nn.Conv2d) -> None:
+    """Set the last convolution of a residual branch, with bias, to zero: phi(x) = x until it is trained.
+
+    Random weights would first destroy a good start, which training then has to find again.
+    """
+    for parameter in last.parameters():
+        nn.init.zeros_(parameter)
 
 
 class Accelerated(nn.Module):

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from es_medical.groups.shifts import roll_items
+from es_medical.networks.denoisers import start_at_zero
 from es_medical.networks.polyphase import Offset, keep_symmetry, largest_of_blocks, strongest_component, wrap
 from es_medical.types import Image
 
@@ -111,16 +112,20 @@ def _pair(inputs: int, outputs: int) -> nn.Sequential:
     return nn.Sequential(Convolution(inputs, outputs), Convolution(outputs, outputs))
 
 
-def shift_unet(channels: int = 2, widths: Sequence[int] = (64, 128, 256, 512)) -> ShiftUNet:
+def shift_unet(channels: int = 2, widths: Sequence[int] = (64, 128, 256, 512), zero_residual: bool = False) -> ShiftUNet:
     """Make the shift-equivariant counterpart of `unet`: the same widths, residual, bias, no normalisation.
 
     Args:
         channels: channels of the images, 3 for RGB, 2 for complex MR images.
         widths: feature maps at each scale, from fine to coarse; image sides must be divisible by 2^(scales - 1).
+        zero_residual: start as the identity (see `start_at_zero`).
 
     >>> x = torch.rand(1, 1, 4, 4, generator=torch.Generator().manual_seed(0))
     >>> phi = shift_unet(1, (2, 4))
     >>> bool(torch.allclose(phi(x.roll(1, -1)), phi(x).roll(1, -1), atol=1e-5))
     True
     """
-    return ShiftUNet(channels, widths)
+    network = ShiftUNet(channels, widths)
+    if zero_residual:
+        start_at_zero(network.last)
+    return network

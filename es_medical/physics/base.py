@@ -40,6 +40,10 @@ class Operator(LinearPhysics):
         """Return the linear reconstruction (B, C, H, W) that networks start from and are compared with: A^T y."""
         return self.A_adjoint(y)
 
+    def estimate(self, y: Measurement) -> Image:
+        """Return the best cheap linear reconstruction (B, C, H, W), a better start than `initial` where there is one."""
+        return self.initial(y)
+
     def masked(self, m: Mask) -> "Operator":
         """Return the operator M A that keeps the measured entries where m is 1; m broadcasts to y."""
         raise TypeError(f"{type(self).__name__} can't be split: it defines no masked(m)")

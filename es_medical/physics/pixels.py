@@ -6,6 +6,7 @@ import torch
 
 from es_medical.physics.base import Projection
 from es_medical.physics.masks import GivenMask, read_mask
+from es_medical.physics.normalised_convolution import normalised_convolution
 from es_medical.types import Image, Mask, Measurement
 
 
@@ -20,6 +21,14 @@ class Pixels(Projection):
     @abstractmethod
     def grid(self) -> tuple[int, ...]:
         """(C, H, W) of y, which a split divides."""
+
+    def estimate(self, y: Measurement) -> Image:
+        """Return the image (B, C, H, W) whose missing values are filled in from those nearby (see `normalised_convolution`).
+
+        Raises ValueError for measurements of another size.
+        """
+        measured = self.A_adjoint(y.new_ones(len(self.mask), *self.grid))  # the mask on the grid of the images
+        return normalised_convolution(self.A_adjoint(y), measured)
 
 
 class Inpainting(Pixels):

@@ -49,6 +49,10 @@ class TurnedPhysics(Moved):
         """The initial reconstruction by A_k, item by item."""
         return self._each(lambda physics, own: physics.initial(own(y)))
 
+    def estimate(self, y: Measurement) -> Image:
+        """The estimate by A_k, item by item."""
+        return self._each(lambda physics, own: physics.estimate(own(y)))
+
     def A_dagger(self, y: Measurement) -> Image:
         """A_k^dagger y of each item."""
         return self._each(lambda physics, own: physics.A_dagger(own(y)))

@@ -42,6 +42,10 @@ class VirtualPhysics(Moved):
         """T_g^-1 x_0, where x_0 is the initial reconstruction by A."""
         return self.group.inverse(self.physics.initial(y), self.g)
 
+    def estimate(self, y: Measurement) -> Image:
+        """T_g^-1 of the estimate by A."""
+        return self.group.inverse(self.physics.estimate(y), self.g)
+
     def A_dagger(self, y: Measurement) -> Image:
         """T_g^-1 A^dagger y."""
         return self.group.inverse(self.physics.A_dagger(y), self.g)

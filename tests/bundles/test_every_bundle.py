@@ -134,7 +134,7 @@ def test_network_takes_and_gives_what_the_metadata_says(bundle):
 def test_yaml_is_short(bundle):
     for name in ("train.yaml", *overlays(bundle)):
         text = (configs(bundle) / name).read_text()
-        assert len(text.splitlines()) <= 108
+        assert len(text.splitlines()) <= 120
         assert text.count("$") <= 8
 
 

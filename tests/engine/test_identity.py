@@ -33,6 +33,11 @@ def unrolled(parts, steps):
     return parts
 
 
+def from_estimate(parts):
+    parts.network.reconstructor.start = "estimate"
+    return parts
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -40,6 +45,7 @@ def unrolled(parts, steps):
         (lambda data: Parts(data, widths=(4, 8, 16)), "are of another network"),
         (lambda data: Parts(data, equivariant=False), "had group D4, the configuration gives none"),
         (lambda data: unrolled(Parts(data), 3), "had iterations 1, the configuration gives 3"),  # any number would load
+        (lambda data: from_estimate(Parts(data)), "had start initial, the configuration gives estimate"),
     ],
 )
 def test_weights_of_another_network_are_refused(data_file, kept, change, message):
@@ -47,6 +53,27 @@ def test_weights_of_another_network_are_refused(data_file, kept, change, message
     for use in (load, resume):
         with pytest.raises(ValueError, match=message):
             use(kept, other)
+
+
+def test_weights_that_start_from_the_estimate_are_taken_back_by_the_same_start_alone(data_file, tmp_path):
+    parts = from_estimate(Parts(data_file))
+    parts.checkpoints(tmp_path).save_best(1.0, 1)
+    parts.checkpoints(tmp_path).save_last(parts.trainer, "run", {"method": "es", "key_metric": "heldout"})
+    for use in (load, resume):
+        use(tmp_path, from_estimate(Parts(data_file)))
+        with pytest.raises(ValueError, match="had start estimate, the configuration gives initial"):
+            use(tmp_path, Parts(data_file))
+
+
+def test_weights_that_do_not_say_where_they_start_started_from_the_initial_image(data_file, kept, tmp_path):
+    for name in (BEST, LAST):
+        state = torch.load(kept / name)
+        del state["architecture"]["start"]
+        torch.save(state, tmp_path / name)
+    for use in (load, resume):
+        use(tmp_path, Parts(data_file))
+        with pytest.raises(ValueError, match="had start initial, the configuration gives estimate"):
+            use(tmp_path, from_estimate(Parts(data_file)))
 
 
 def test_weights_of_another_method_are_refused(data_file, kept):

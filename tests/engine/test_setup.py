@@ -97,6 +97,23 @@ def test_cpu_runs_the_plain_network_and_knobs_wrap_it():
     assert single.denoiser.autocast
 
 
+@pytest.mark.usefixtures("unchecked")
+def test_start_is_that_of_modl():
+    for start in ("initial", "estimate"):
+        assert setup.build_reconstructor(unet(2, (4, 8)), None, "cpu", start=start).start == start
+    with pytest.raises(ValueError, match="start must be initial or estimate, got 'adjoint'"):
+        setup.build_reconstructor(unet(2, (4, 8)), None, "cpu", start="adjoint")
+    with pytest.raises(ValueError, match="start estimate is of the architecture modl; adjoint has its own"):
+        setup.build_reconstructor(unet(2, (4, 8)), None, "cpu", architecture="adjoint", start="estimate")
+
+
+@pytest.mark.parametrize("method", ["es", "es_neq"])
+def test_denoiser_of_either_kind_can_start_as_the_identity(method):
+    x = torch.rand(1, 1, 8, 8)
+    assert torch.equal(setup.build_denoiser(method, 1, (4, 8), zero_residual=True)(x), x)
+    assert not torch.equal(setup.build_denoiser(method, 1, (4, 8))(x), x)
+
+
 def test_only_splitting_methods_reconstruct_from_split_measurements(data_file):
     split = operators.build_split(data_file, "lines", 0.8, True)
     inferers = [setup.build_inferer(method, split, 2, SIGMA, 0.5, D4(), False, 0) for method in TRAINED]

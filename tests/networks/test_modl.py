@@ -3,12 +3,13 @@ import pytest
 import torch
 from deepinv.models import DnCNN, DRUNet
 from helpers import line_mri, randn, rng
+from operator_table import bits
 
 from es_medical.groups import D4
 from es_medical.inferers import Inferer
 from es_medical.losses import EquivariantSplitting
-from es_medical.networks import Accelerated, MoDL, ReynoldsAveraging, unet
-from es_medical.physics import Batch, measure
+from es_medical.networks import Accelerated, MoDL, ReynoldsAveraging, shift_unet, unet
+from es_medical.physics import Batch, Inpainting, measure
 from es_medical.splits import Split
 
 
@@ -25,6 +26,35 @@ def test_iterations_are_denoiser_then_proximal_step(n_iterations):
     for _ in range(n_iterations):
         x = physics.prox_l2(network.denoiser(x), y, 0.7)
     torch.testing.assert_close(network(y, physics), x)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_iterations_start_from_the_estimate_where_told():
+    physics = Inpainting(bits(8, 8), (8, 8), 2)
+    y = physics.A(randn(2, 2, 8, 8))
+    assert torch.equal(modl(n_iterations=0, start="estimate")(y, physics), physics.estimate(y))
+    assert torch.equal(modl(n_iterations=0)(y, physics), physics.initial(y))
+    assert not torch.equal(physics.initial(y), physics.estimate(y))
+    with pytest.raises(ValueError, match="start must be initial or estimate, got 'zero'"):
+        modl(start="zero")
+
+
+@pytest.mark.parametrize("make", [unet, shift_unet])
+def test_untrained_network_with_a_zero_residual_keeps_its_start_and_can_learn(make):
+    torch.manual_seed(0)
+    network, physics = MoDL(make(1, (4, 8), zero_residual=True), start="estimate"), Inpainting(bits(8, 8), (8, 8))
+    x = randn(2, 1, 8, 8)
+    expected = physics.estimate(y := physics.A(x))
+    assert torch.equal(network.denoiser(x), x)
+    for _ in range(3):
+        expected = physics.prox_l2(expected, y, 1.0)
+    torch.testing.assert_close(network(y, physics), expected)
+    optimiser = torch.optim.AdamW(network.parameters(), lr=1e-3)
+    for _ in range(2):  # the first step moves the last convolution only
+        optimiser.zero_grad()
+        (network(y, physics) - x).square().mean().backward()
+        optimiser.step()
+    assert all(p.grad.abs().max() > 0 for p in network.parameters())
 
 
 def test_exact_denoiser_is_a_fixed_point():

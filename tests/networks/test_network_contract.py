@@ -51,6 +51,7 @@ AROUND = {
     "adjoint": ArtifactRemoval,
     "pseudo-inverse": lambda denoiser: ArtifactRemoval(denoiser, "pseudo_inverse"),
     "modl": lambda denoiser: MoDL(denoiser, n_iterations=2, step=0.7),
+    "modl from the estimate": lambda denoiser: MoDL(denoiser, n_iterations=2, step=0.7, start="estimate"),
 }
 DENOISERS = {
     "unet": lambda: MoDL(lively(unet(2, (4, 8)), 0.3), 2),

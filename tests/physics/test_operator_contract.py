@@ -47,7 +47,7 @@ def case(entry: Entry, dtype: torch.dtype = torch.float64):
 
 def everything(physics, z, y, gamma, inverse=True):
     """What an operator computes of z and y."""
-    found = [physics.A(z), physics.A_adjoint(y), physics.A_adjoint_A(z), physics.prox_l2(z, y, gamma)]
+    found = [physics.A(z), physics.A_adjoint(y), physics.A_adjoint_A(z), physics.prox_l2(z, y, gamma), physics.estimate(y)]
     return [*found, physics.A_dagger(y)] if inverse else found
 
 
@@ -132,6 +132,25 @@ def test_nothing_measured_gives_zero_and_no_step_moves_nothing(entry):
     torch.testing.assert_close(physics.prox_l2(z, y, 0.0), z, rtol=0, atol=1e-15)
 
 
+# where networks start
+
+
+@each
+def test_starts_are_linear(entry):
+    physics, _, y = case(entry)
+    other, factor = randn(*y.shape, seed=9, dtype=y.dtype), torch.linspace(-2, 3, entry.n).double()
+    for start in (physics.initial, physics.estimate):
+        expected = per_item(factor, start(y)) * start(y) + start(other)
+        found = start(per_item(factor, y) * y + other)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-10 * (largest(expected) + 1))
+
+
+@each
+def test_derivative_of_the_estimate(entry):
+    physics, _, y = case(entry)
+    assert torch.autograd.gradcheck(physics.estimate, (y.requires_grad_(),), fast_mode=True)
+
+
 # masks
 
 
@@ -141,7 +160,7 @@ def test_entries_that_are_not_measured_do_not_matter(entry):
     seen = physics.mask.expand(y.shape) == 1
     other = torch.where(seen, y, 7.0)
     for one, two in zip(everything(physics, z, y, 2.0, False)[1:], everything(physics, z, other, 2.0, False)[1:], strict=True):
-        torch.testing.assert_close(one, two, rtol=0, atol=1e-14)
+        torch.testing.assert_close(one, two, rtol=0, atol=1e-13)
     noise = recorruption(physics, y, 0.5, rng())
     assert (physics.A(z)[~seen] == 0).all()
     assert (noise[~seen] == 0).all()
@@ -259,6 +278,7 @@ def test_virtual_operator_is_the_operator_of_the_moved_image(entry):
         (virtual.A_adjoint(y), physics.A_adjoint(y)),
         (virtual.A_dagger(y), physics.A_dagger(y)),
         (virtual.initial(y), physics.initial(y)),
+        (virtual.estimate(y), physics.estimate(y)),
         (virtual.prox_l2(z, y, 2.0), physics.prox_l2(moved, y, 2.0)),
     ]:
         assert torch.equal(group.apply(found, g), expected)
