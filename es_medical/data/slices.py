@@ -91,6 +91,13 @@ class SliceDataset(Dataset[dict[str, Any]]):
             "index": row,
         }
 
+    def acquisition(self, index: int) -> dict[str, Any]:
+        """Read how a slice was acquired, without its pixels: its noise level and, if there are coils, their ``maps``."""
+        item: dict[str, Any] = {"sigma": torch.tensor(self._sigma[index], dtype=torch.float32)}
+        if self.header.coils:
+            item["maps"] = torch.from_numpy(self._handle()["maps"][int(self.rows[index])])
+        return item
+
     def _handle(self) -> h5py.File:
         """File handle of this process: one inherited through fork would share its file position with the parent."""
         if self._file is None or self._pid != os.getpid():

@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from es_medical.data import read_header
 from es_medical.data.atomic import whole_or_not
 from es_medical.engine.distributed import gather, rank, unwrapped, wait, world_size
-from es_medical.engine.identity import Identity
+from es_medical.engine.identity import Identity, architecture, refuse_other_architecture
 from es_medical.engine.schedule import Schedule
 from es_medical.engine.trainer import Trainer
 from es_medical.inferers import Inferer
@@ -63,6 +63,11 @@ class Checkpoints:
         self.key = gather([uuid.uuid4().hex])[0]  # of this training: tells its files from another one's
 
     @property
+    def has_best(self) -> bool:
+        """Whether this training has saved best weights."""
+        return self.best_score > float("-inf")
+
+    @property
     def _identity(self) -> Identity:
         return Identity.of(self.network, self.physics, self.inferer)
 
@@ -85,13 +90,20 @@ class Checkpoints:
         else:
             (self.folder / MODEL).unlink(missing_ok=True)
 
-    def save_last(self, trainer: Trainer, run_id: str, identity: Mapping[str, str] | None = None) -> None:
+    def save_last(
+        self,
+        trainer: Trainer,
+        run_id: str,
+        identity: Mapping[str, str] | None = None,
+        warm: Mapping[str, str | float] | None = None,
+    ) -> None:
         """Save everything that `resume` needs.
 
         Args:
             trainer: the trainer, between two epochs.
             run_id: the MLflow run to continue.
             identity: method and key metric of the training, by name.
+            warm: what an unfinished warm start needs to continue; None after it, or without one.
         """
         states = gather([random_states(trainer.generator)])
         if rank() == 0:
@@ -105,6 +117,7 @@ class Checkpoints:
                 "random": states,
                 "key": self.key,
                 "identity": dict(identity or {}),
+                "warm": None if warm is None else dict(warm),
                 "average": None if trainer.average is None else trainer.average.state_dict(),
             }
             _write(state | self._identity._asdict(), self.folder / LAST)
@@ -153,7 +166,10 @@ class Checkpoints:
         if trainer.average is not None and state.get("average"):  # otherwise it starts from these weights
             trainer.average.load_state_dict(state["average"])
         trainer.state.epoch, trainer.state.iteration = state["epoch"], state["epoch"] * trainer.state.epoch_length
-        self._replay_schedule(trainer.state.epoch, trainer.state.iteration)
+        if state.get("warm"):
+            _replay(trainer.scheduler, trainer.state.iteration)  # stepped after every step
+        else:
+            _replay(self.scheduler, trainer.state.epoch, trainer.state.iteration)
         self.key = state["key"]
         metric_before, metric_now = before.get("key_metric"), now.get("key_metric")
         if metric_before == metric_now:
@@ -162,15 +178,6 @@ class Checkpoints:
             logger.warning("key_metric was %s and is %s: the best weights are chosen anew", metric_before, metric_now)
         set_random_states(state["random"][rank()], trainer.generator)
         self._announce(state, trainer)
-
-    def _replay_schedule(self, epochs: int, iteration: int) -> None:
-        """Set the learning rate to that after `epochs` of the configured schedule and warm-up, bit for bit."""
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step", UserWarning)  # no step is skipped
-            for _ in range(epochs):
-                self.scheduler.step()
-        if isinstance(self.scheduler, Schedule):
-            self.scheduler.warm_up(iteration)
 
     def _announce(self, state: dict[str, Any], trainer: Trainer) -> None:
         before, now = (saved["param_groups"][0]["lr"] for saved in (state["optimizer"], trainer.optimizer.state_dict()))
@@ -189,8 +196,27 @@ class Checkpoints:
             RuntimeError: another training has overwritten the best weights of this one.
         """
         wait()
-        own = self.key if self.best_epoch > 0 else None
+        own = self.key if self.has_best else None
         return load_weights(self.folder, self.network, self.physics, self.inferer, own)
+
+
+def load_first_weights(path: Path, network: nn.Module) -> dict[str, Any]:
+    """Load weights to start a training from, and return all that their file holds.
+
+    Args:
+        path: `warm.pt` of a warm start, or `reconstructor.pt` of a training, for any operator of the same kind.
+        network: the reconstructor, with or without a parallel wrapper.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it holds no weights, or those of another network.
+    """
+    state = _read(path, "give the file of weights to start from, warm.pt or reconstructor.pt")
+    if "reconstructor" not in state:
+        raise ValueError(f"{path} holds no weights of a reconstructor: expected warm.pt or reconstructor.pt of a training")
+    refuse_other_architecture(state["architecture"], architecture(unwrapped(network)), "weights", path)
+    _load(network, state["reconstructor"], path)
+    return state
 
 
 def load_weights(folder: str | Path, network: nn.Module, physics: Operator, inferer: Inferer, key: str | None = None) -> int:
@@ -236,6 +262,16 @@ def read_preparation(folder: str | Path) -> dict[str, Any]:
         FileNotFoundError: nothing was trained here yet.
     """
     return _read(Path(folder) / BEST, "train first, or set ckpt_dir to the folder of a trained model").get("preparation", {})
+
+
+def _replay(scheduler: LRScheduler | None, steps: int, iteration: int = 0) -> None:
+    """Set the learning rate to that after `steps` of the configured schedule and warm-up, bit for bit."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step", UserWarning)  # no step is skipped
+        for _ in range(steps if scheduler is not None else 0):
+            scheduler.step()  # type: ignore[union-attr]
+    if isinstance(scheduler, Schedule):
+        scheduler.warm_up(iteration)
 
 
 def random_states(generator: torch.Generator) -> dict[str, Any]:

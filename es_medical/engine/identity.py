@@ -53,10 +53,7 @@ class Identity(NamedTuple):
             folder: folder of the weights, for the message.
         """
         before, now = ({**own.architecture, "split_input": own.settings.get("split_input")} for own in (self, given))
-        for name, value in now.items():
-            if before.get(name) not in (None, value):  # older weights lack some
-                hint = "; it is True for --method es, False for supervised and mc" if name == "split_input" else ""
-                raise ValueError(f"the {what} in {folder} had {name} {before[name]}, the configuration gives {value}{hint}")
+        refuse_other_architecture(before, now, what, folder)
 
     def same_mask(self, given: "Identity") -> bool:
         """Whether both have the same sampling mask."""
@@ -91,6 +88,21 @@ class Identity(NamedTuple):
             texts.append(f"were trained for another operator than the data has: other {other}: expect a worse result")
         for text in texts:
             warnings.warn(f"the weights in {folder} {text}", stacklevel=3)
+
+
+def refuse_other_architecture(before: Mapping[str, Any], now: Mapping[str, Any], what: str, place: str | Path) -> None:
+    """Raise ValueError for the first fact about a network that differs between its weights and the configuration.
+
+    Args:
+        before: facts saved with the weights; older weights lack some.
+        now: those of the configured network.
+        what: "weights" or "training", for the message.
+        place: file or folder of the weights, for the message.
+    """
+    for name, value in now.items():
+        if before.get(name) not in (None, value):
+            hint = "; it is True for --method es, False for supervised and mc" if name == "split_input" else ""
+            raise ValueError(f"the {what} in {place} had {name} {before[name]}, the configuration gives {value}{hint}")
 
 
 def changed(kept: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -13,6 +13,27 @@ from es_medical.physics.transmission import COUNTED, Transmission
 from es_medical.splits import KSPACE_UNITS, Split
 
 
+def operator_of(data_file: str, device: torch.device | str = "cpu") -> Operator:
+    """Build the operator of a slice file of any kind, whatever its acceleration, views or noise level.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: not a slice file, or an unknown kind of operator.
+        ImportError: CT without astra-toolbox.
+    """
+    header = read_header(data_file)
+    if header.modality == "MR":
+        return build_physics(data_file, None, None, device=device)
+    if header.modality == "CT":
+        return build_scanner(data_file, None, None, device=device)
+    kind = str(header.operator.get("kind", ""))
+    if kind == "inpainting":
+        return build_inpainting(data_file, device=device)
+    if kind == "compressed_sensing":
+        return build_sensing(data_file, device=device)
+    raise ValueError(f"{data_file} holds {header.modality} data of an unknown operator {kind!r}")
+
+
 def build_physics(
     data_file: str,
     acceleration: float | None,

@@ -19,6 +19,7 @@ from es_medical.engine.evaluator import Evaluator
 from es_medical.engine.trainer import Trainer
 from es_medical.jobs.diagnosis_tags import diagnosis_tags
 from es_medical.jobs.record import Record
+from es_medical.jobs.warm_start import WarmStart
 from es_medical.networks import Penalised
 from es_medical.output.results import exact_tag, json_value, markdown, numbers, print_summary, summary_table
 from es_medical.tracking import Tracker, terminate_on_sigterm
@@ -78,6 +79,7 @@ class Training(Evaluation):
         tester: scores the test slices with the best weights at the end.
         checkpoints: save and load weights and states.
         record: what to record of the job, and where.
+        warm: gives the network its first weights; None for random ones.
         val_interval: number of epochs between two validations (and pictures).
         log_interval: number of steps between two logged losses.
         resume: continue from the last checkpoint, in its MLflow run.
@@ -90,18 +92,21 @@ class Training(Evaluation):
         tester: Evaluator,
         checkpoints: Checkpoints,
         record: Record,
+        warm: WarmStart | None = None,
         val_interval: int = 1,
         log_interval: int = 10,
         resume: bool = False,
     ) -> None:
         super().__init__(tester, checkpoints, record)
         self.trainer, self.validator, self.resume = trainer, validator, resume
+        self.warm = warm if warm is not None and warm.wanted and record.learns else None
         self.val_interval, self.log_interval = (
             positive_int("val_interval", val_interval),
             positive_int("log_interval", log_interval),
         )
         self._steps: list[dict[str, Tensor]] = []
         self._losses: list[Tensor] = []
+        self._heldout: list[float] = []  # of the validations so far, in this process
         self._epoch_start = 0.0
 
     def run(self) -> None:
@@ -112,7 +117,7 @@ class Training(Evaluation):
         """
         state = self.checkpoints.read_last() if self.resume and self.record.learns else None
         with terminate_on_sigterm(), self.record.tracker(state["run_id"] if state else None) as tracker:
-            epoch = state["epoch"] if state else 0
+            epoch = state["epoch"] if state and not state.get("warm") else 0
             engines: dict[str, Workflow] = {"train": self.trainer} if self.record.learns else {}
             self.record.start(tracker, engines | {"val": self.validator, "test": self.tester}, epoch)
             logger.info("ground truth: %s in training, %s in the choice of weights", *self._uses_of_ground_truth())
@@ -124,7 +129,7 @@ class Training(Evaluation):
                 self._train(tracker, state)
             else:
                 self._choose(tracker)
-            if self.checkpoints.best_epoch == 0:
+            if not self.checkpoints.has_best:
                 raise FloatingPointError("no epoch had a finite validation score: there are no weights to test")
             self._test(tracker, self.trainer.state.iteration)
 
@@ -136,15 +141,30 @@ class Training(Evaluation):
                 "measurements: with ground truth, choose the weights by --key_metric psnr",
                 self.record.method,
             )
-        if state:
+        if state and not state.get("warm"):
             self.checkpoints.resume(state, self.trainer, self._identity)
         else:
+            if self.warm is not None:
+                self.warm.run(tracker, self.checkpoints, self._identity, state)
+                tracker.set_tags({"warm_start": self.warm.source})
+            state = None
             logger.info("before training%s", self._validate(0, tracker))
         self._attach(tracker)
         if state is None or state["epoch"] < self.trainer.state.max_epochs:
             self.trainer.run()
+            self._warn_of_worse()
         else:
             logger.info("epoch %d of %d is done already: nothing to train", state["epoch"], self.trainer.state.max_epochs)
+
+    def _warn_of_worse(self) -> None:
+        """Warn if the held-out error after training is above that before it, which a warm start can make low."""
+        first, last = self._heldout[0], self._heldout[-1]
+        if self.warm is not None and last > first:
+            logger.warning(
+                "the held-out error rose from %.4f to %.4f: training did not help these slices. The weights kept are those of "
+                "epoch %d; a lower lr or fewer epochs may serve better",
+                *(first, last, self.checkpoints.best_epoch),
+            )
 
     def _choose(self, tracker: Tracker) -> None:
         """Choose the weight of a method's penalty on the validation slices; a method without a penalty is only scored."""
@@ -229,8 +249,10 @@ class Training(Evaluation):
     def _validate(self, epoch: int, tracker: Tracker, shown: bool = True) -> str:
         with in_use(self.trainer.average):
             self.validator.run(epoch)
-            best = epoch > 0 and self.checkpoints.save_best(self.validator.score, epoch)
+            candidate = epoch > 0 or self.warm is not None  # random weights are none
+            best = candidate and self.checkpoints.save_best(self.validator.score, epoch)
         metrics = self.validator.state.metrics
+        self._heldout.append(metrics["heldout"])
         means = {f"val/{name}": value for name, value in numbers(metrics).items() if name in SCORES}
         tracker.log_metrics(means, self.trainer.state.iteration)
         for i, case in enumerate(self.validator.cases if shown else ()):

@@ -1,9 +1,15 @@
 """Losses that compare a reconstruction with the ground truth, or with the measurements."""
 
+from dataclasses import replace
 from typing import NoReturn
 
+import torch
+
 from es_medical.losses.base import LossValue, Reconstructor, Weighting, mean_square
+from es_medical.physics.base import noise_level, per_item, recorruption
 from es_medical.physics.batch import Batch
+from es_medical.randomness import uniform
+from es_medical.splits import Split
 from es_medical.types import Generator
 
 
@@ -18,6 +24,32 @@ class Supervised:
             raise ValueError("supervised training needs ground truth, and the data has no image: choose --method es")
         error = (reconstructor(batch.y, batch.physics, generator) - batch.image).square().flatten(1).mean(1)
         return LossValue(error, {"supervised": error})
+
+
+class SupervisedOnSplits:
+    """Supervised loss of a network that will be given split measurements, and all of y: f(y', A') against x.
+
+    Each item of a batch has y' = y, A' = A with probability 1 / 2; otherwise y' = y_1 + alpha omega, A' = A_1, the input of
+    equivariant splitting (see `es_medical.losses.splitting`).
+
+    Args:
+        split: draws M1.
+        alpha: recorruption strength.
+    """
+
+    needs_image = True
+
+    def __init__(self, split: Split, alpha: float = 0.5) -> None:
+        self.split, self.alpha, self.supervised = split, alpha, Supervised()
+
+    def __call__(self, reconstructor: Reconstructor, batch: Batch, generator: Generator | None = None) -> LossValue:
+        """Return the loss of each item. Raises ValueError without ground truth or without a noise level."""
+        y, physics = batch.y, batch.physics
+        whole = per_item((uniform((len(y),), generator, y.device) < 0.5).to(y), y)
+        m = torch.lerp(self.split(physics, len(y), generator), physics.mask, whole)
+        omega = recorruption(physics.masked(m), y, noise_level(None, batch.sigma), generator)
+        seen = replace(batch, y=m * y + (1 - whole) * self.alpha * omega, physics=physics.masked(m))
+        return self.supervised(reconstructor, seen, generator)
 
 
 class MeasurementConsistency:
