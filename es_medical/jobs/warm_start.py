@@ -12,7 +12,7 @@ import torch
 from ignite.engine import Engine, Events
 from ignite.utils import manual_seed
 from monai.inferers import SimpleInferer
-from torch import nn
+from torch import Tensor, nn
 
 from es_medical.data import file_digest
 from es_medical.data.atomic import whole_or_not
@@ -27,7 +27,7 @@ from es_medical.engine.trainer import Trainer
 from es_medical.losses.fidelity import SupervisedOnSplits
 from es_medical.physics import Operator
 from es_medical.splits import Split
-from es_medical.synthetic import VERSION
+from es_medical.synthetic import draw
 from es_medical.tracking import Tracker
 
 logger = logging.getLogger(__name__)
@@ -204,14 +204,15 @@ class WarmStart:
 
     def _key(self) -> str:
         """Digest of all that determines the trained weights: data file, knobs, first weights, number of processes."""
+        like = self._like
         facts = {
+            "images": _digest({"first": draw(like.kind, 1, like.header.size, like.seed)}),  # another generator, other images
             "like": file_digest(self.data_file),
             "knobs": list(self.knobs),
             "split": [self.split.unit, self.split.split_ratio, self.split.n_center],
-            "network": _digest(unwrapped(self.network)),
+            "network": _digest(unwrapped(self.network).state_dict()),
             "architecture": architecture(unwrapped(self.network)),
             "processes": world_size(),
-            "generator": VERSION,
         }
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]
 
@@ -227,10 +228,10 @@ class WarmStart:
         self.seconds = float(state.get("seconds", 0.0))
 
 
-def _digest(network: nn.Module) -> str:
-    """Return a digest of the weights of a network and their names."""
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    """Return a digest of tensors and their names."""
     digest = hashlib.sha256()
-    for name, value in network.state_dict().items():
+    for name, value in tensors.items():
         digest.update(name.encode())
         digest.update(value.detach().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()
