@@ -32,7 +32,7 @@ from es_medical.tracking import Tracker
 
 logger = logging.getLogger(__name__)
 
-WARM = "warm.pt"
+WARM, SLICES = "warm.pt", "synthetic.h5"
 LAST_RATE = 0.02  # fraction of the learning rate at the end of the warm start
 
 
@@ -136,6 +136,7 @@ class WarmStart:
             logger.info("the weights of an equal warm start were found: %s", kept)
         else:
             self._train(tracker, checkpoints, identity, state)
+        tracker.log_metrics({"warm/seconds": self.seconds}, 0)
         if rank() == 0:
             self._keep(self.folder / WARM)
         wait()
@@ -146,8 +147,8 @@ class WarmStart:
     ) -> None:
         """Train on synthetic slices, and keep the weights for equal warm starts."""
         key, start = self._key() if state is None else state["warm"]["key"], time.monotonic()
-        slices = self.cache / f"{key}.h5"
-        if rank() == 0 and not slices.exists():
+        slices = self.folder / SLICES
+        if rank() == 0:
             write_synthetic(self._like, slices, self.knobs.images)
             logger.info("%d synthetic slices made in %.1f s", self.knobs.images, time.monotonic() - start)
         wait()
@@ -166,7 +167,6 @@ class WarmStart:
         self._attach(trainer, tracker, end_epoch)
         if trainer.state.epoch < self.knobs.epochs:
             trainer.run()
-        tracker.log_metrics({"warm/seconds": self.seconds}, trainer.state.iteration)
         if rank() == 0:
             self._keep(self.cache / f"{key}.pt")
             slices.unlink(missing_ok=True)
@@ -179,8 +179,9 @@ class WarmStart:
         optimizer = build_optimizer(self.network, knobs.lr, knobs.weight_decay)
         epochs = positive_int("warm_epochs", knobs.epochs)
         schedule = Schedule(optimizer, "cosine", epochs=epochs * len(loader), end=LAST_RATE)  # stepped after every step
+        device, loss = self.physics.mask.device, SupervisedOnSplits(self.split, knobs.alpha)
         return Trainer(
-            self.physics.mask.device, epochs, loader, self.network, optimizer, SupervisedOnSplits(self.split, knobs.alpha), self.physics, SimpleInferer(),
+            device, epochs, loader, self.network, optimizer, loss, self.physics, SimpleInferer(),
             clip=knobs.clip, seed=knobs.seed, scheduler=schedule,
         )  # fmt: skip
 
@@ -196,7 +197,7 @@ class WarmStart:
             loss, epoch = float(torch.stack(losses).mean()), engine.state.epoch
             losses.clear()
             end_epoch(engine)
-            tracker.log_metrics({"warm/loss": loss, "warm/epoch": epoch, "warm/seconds": self.seconds}, engine.state.iteration)
+            tracker.log_metrics({"warm/loss": loss, "warm/epoch": epoch}, engine.state.iteration)
             logger.info("warm epoch %d/%d  loss %.5f  %.1f s in all", epoch, engine.state.max_epochs, loss, self.seconds)
 
         trainer.add_event_handler(Events.ITERATION_COMPLETED, step)
