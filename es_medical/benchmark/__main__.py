@@ -1,4 +1,4 @@
-"""Command line of the benchmarks: `python -m es_medical.benchmark step`, `... import`, `... prep`, `... ct`, `... shift`."""
+"""Command line of the benchmarks: `python -m es_medical.benchmark COMMAND`, of step, import, prep, ct, shift and draw."""
 
 import argparse
 import json
@@ -62,6 +62,8 @@ def _parser() -> argparse.ArgumentParser:
     ct.add_argument("--batch", type=int, default=4, help="images in a batch (default 4)")
     ct.add_argument("--repeats", type=int, default=9, help="timed rounds; a quarter of them for the step (default 9)")
     ct.add_argument("--step", action=FLAG, default=True, help="time a training step as well, minutes (default: yes)")
+    draw = commands.add_parser("draw", help="synthetic images drawn in a second")
+    draw.add_argument("--repeats", type=int, default=5, help="timed rounds (default 5)")
     shift = commands.add_parser("shift", help="the shift-equivariant UNet next to the plain one", epilog=NEEDS)
     shift.add_argument("--size", type=int, default=128, help="side of the images (default 128)")
     shift.add_argument("--batch", type=int, default=4, help="images in a batch (default 4)")
@@ -73,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     shift.add_argument("--compile", action=FLAG, default=False, help="torch.compile both (default: no)")
     for command in (step, ct, shift):
         command.add_argument("--device", default="cpu", help="cpu (default) or cuda")
-    for command in (step, imports, prep, ct, shift):
+    for command in (step, imports, prep, ct, shift, draw):
         command.add_argument("--threads", type=int, help="CPU threads of torch (default: torch's)")
         command.add_argument("--json", type=Path, help="write the results to this file")
     return parser

@@ -26,7 +26,7 @@ def complex_mr(sampler: Sampler, size: tuple[int, int]) -> Tensor:
 def magnitude(sampler: Sampler, size: tuple[int, int]) -> Tensor:
     """Draw magnitudes, (b, h, w) in [0, 1]: tissue inside a support in 85 % of the images, everywhere in the others."""
     grid = pixel_grid(sampler.batch, size, sampler.device)
-    scale = torch.where(sampler.chance(0.85) > 0, sampler.uniform(0.25, 0.95), 2.0)
+    scale = torch.where(sampler.chance(0.85) > 0, sampler.uniform(0.3, 1.0), 2.0)
     grid = grid.moved(sampler.normal() * 0.08, sampler.normal() * 0.08, sampler.normal() * 0.3, torch.ones_like(scale))
     mirrored = sampler.chance(0.5)
     grid = grid.bent(sampler, sampler.uniform(0, 0.08)).mirrored(mirrored).bent(sampler, sampler.uniform(0, 0.02))
@@ -36,7 +36,7 @@ def magnitude(sampler: Sampler, size: tuple[int, int]) -> Tensor:
     image = _skull(image, sampler, outside, scale, edge)
     image = blurred((image * bias_field(sampler, size, 0.2))[:, None], sampler.uniform(0, 0.7))[:, 0]
     image = image * (outside < 3 * grid.pixel)  # the blur's tail ends
-    return (image / image.amax((1, 2), keepdim=True).clamp(min=1e-6) * column(sampler.uniform(0.8, 1))).clamp_(0, 1)
+    return (image / image.amax((1, 2), keepdim=True).clamp(min=1e-6) * column(sampler.uniform(0.9, 1))).clamp_(0, 1)
 
 
 def _tissue(grid: Grid, sampler: Sampler, scale: Tensor, outside: Tensor, mirrored: Tensor, edge: Tensor) -> Tensor:

@@ -42,13 +42,16 @@ def gradient_sizes(images: Tensor) -> Tensor:
     return torch.hypot(down, right)
 
 
-def histogram(values: Tensor, low: float, high: float, bins: int = 40) -> tuple[Tensor, Tensor]:
+def histogram(values: Tensor, low: float, high: float, bins: int = 25) -> tuple[Tensor, Tensor]:
     """Share of the values in each bin from `low` to `high`, and the bins' centres; values beyond count in the outer bins."""
     shares = torch.histc(values.clamp(low, high), bins, low, high) / values.numel()
     edges = torch.linspace(low, high, bins + 1)
     return (edges[1:] + edges[:-1]) / 2, shares
 
 
-def gradient_histogram(images: Tensor, smallest: float = 1e-3) -> tuple[Tensor, Tensor]:
-    """Share of pixels in bins of log10 of the gradient, from `smallest` (smaller ones count there) to 1.4."""
+def gradient_histogram(images: Tensor, smallest: float = 0.01) -> tuple[Tensor, Tensor]:
+    """Share of pixels in bins of log10 of the gradient, from `smallest` to 1.4.
+
+    Smaller gradients, lost in noise and in the steps of 8 bits, count in the first bin.
+    """
     return histogram(gradient_sizes(images).clamp(min=smallest).log10(), math.log10(smallest), math.log10(1.4))
