@@ -1,0 +1,31 @@
+"""The knobs `start` and `zero_residual` of a bundle reach training, evaluation and reconstruction."""
+
+import pytest
+import torch
+from processes import reconstruct
+from tiny import causes, execute, runs, workflow
+
+CASE = "div2k_inpainting"
+KNOBS = {"start": "estimate", "zero_residual": True}
+
+
+def test_untrained_network_returns_what_it_starts_from(built):
+    parts = built(CASE, **KNOBS)
+    y, physics = parts("validate#dataset")[0]["measurement"][None], parts("physics")
+    expected = physics.prox_l2(physics.estimate(y), y, parts("step"))  # one iteration
+    torch.testing.assert_close(parts("reconstructor")(y, physics), expected)
+
+
+def test_weights_serve_the_start_they_were_trained_with_and_the_baseline_is_the_incomplete_image(
+    train, trained, data_file, tmp_path, client, workflow_uri
+):
+    train(CASE, tmp_path, **KNOBS)
+    first, other = (runs(client, folder.name)[0].data.metrics for folder in (tmp_path, trained(CASE)))
+    assert first["test/baseline_psnr"] == other["test/baseline_psnr"]
+    assert first["test/psnr"] != other["test/psnr"]
+    reconstruct(CASE, tmp_path, data_file(CASE), **KNOBS)
+    execute(workflow(["train.yaml", "evaluate.yaml"], tmp_path, data_file(CASE), workflow_uri, CASE, **KNOBS))
+    for files in (["inference.json"], ["train.yaml", "evaluate.yaml"]):
+        with pytest.raises(RuntimeError) as caught:
+            execute(workflow(files, tmp_path, data_file(CASE), workflow_uri, CASE))
+        assert "had start estimate, the configuration gives initial" in causes(caught.value)
