@@ -234,7 +234,7 @@ def demo_natural(
     options: PhotographOptions,
     overwrite: Overwrite = False,
 ) -> bool:
-    """Crops of the photographs in scikit-image and scikit-learn (extra `demo`), measured through one mask.
+    """Crops of the photographs in scikit-image, scikit-learn and matplotlib (extra `demo`), measured through one mask.
 
     Training, validation and test crops come from different photographs. A folder as OUT gets demo_natural.h5. A second run with
     the same options does nothing.

@@ -1,4 +1,4 @@
-"""Demo photographs without a download: small crops of those in the wheels of scikit-image and scikit-learn.
+"""Demo photographs without a download: small crops of those in the wheels of scikit-image, scikit-learn and matplotlib.
 
 Crops of a photograph look alike, so training, validation and test crops come from different photographs. Only everyday scenes
 are used; the micrographs, retina, night sky and textures in the wheels are left out.
@@ -37,6 +37,7 @@ SHIPPED = (
     Shipped("skimage", "data/chelsea.png", "test"),
     Shipped("sklearn", "datasets/images/china.jpg", "test"),
     Shipped("sklearn", "datasets/images/flower.jpg", "val"),
+    Shipped("matplotlib", "mpl-data/sample_data/grace_hopper.jpg", "val"),
     Shipped("skimage", "data/astronaut.png", "train"),
     Shipped("skimage", "data/coffee.png", "train"),
     Shipped("skimage", "data/motorcycle_left.png", "train"),
@@ -55,7 +56,7 @@ def prepare(prep: PrepRun[PhotographOptions], overwrite: bool = False) -> bool:
     check_replaceable(prep.out, overwrite)
     knobs = prep.options
     camera = Camera(knobs.size, knobs.mask, knobs.keep, knobs.sigma, knobs.seed, knobs.mask_seed, knobs.with_image)
-    paths = [shipped(one.package, one.place, "photographs", DISTRIBUTIONS[one.package]) for one in SHIPPED]  # test first
+    paths = [shipped(one.package, one.place, "photographs", DISTRIBUTIONS.get(one.package, one.package)) for one in SHIPPED]  # test first
     sources = {path.name: file_digest(path) for path in paths}
     photos = [Photo(path, sources[path.name], photo.split) for path, photo in zip(paths, SHIPPED, strict=True)]
     inventory = Inventory(sources, [], [f"{photo.split}/{photo.digest}" for photo in photos])
