@@ -45,6 +45,8 @@ def _body(canvas: Tensor, grid: Grid, sampler: Sampler, body: Tensor, edge: Tens
     canvas = paint(canvas, coverage(body + column(fat), edge), column(sampler.uniform(0.51, 0.55, 1)))
     organs = random_leaves(sampler, 24, 0.06, 0.7, reach=0.8)
     values = torch.where(sampler.chance(0.25, 24) > 0, sampler.uniform(0.43, 0.48, 24), sampler.uniform(0.5, 0.57, 24))
+    gas = sampler.chance(0.3, 1) * sampler.chance(0.15, 24)  # in the bowel
+    values = values * (1 - gas * sampler.uniform(0.8, 1, 24))
     shell = torch.maximum(body + column(fat), -body - column(fat + sampler.uniform(0.05, 0.4)))
     period = (sampler.uniform(0.05, 0.2) * min(grid.size)).clamp(min=5)
     streaks = (band_noise(sampler, grid.size, period) * column(period / 4) + 0.5).clamp(0, 1)  # fat between muscles

@@ -1,5 +1,7 @@
 """Images like handwritten digits: strokes of a pen on a dark ground."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -7,16 +9,15 @@ from es_medical.synthetic.grid import pixel_grid
 from es_medical.synthetic.sampler import Sampler
 from es_medical.synthetic.strokes import boxed, curve, ink, random_knots, resampled
 
-# The way of a pen, x to the right and y downwards, as one teaches it; the second stroke of 4 and 7 crosses the first.
 WAYS = (
-    ((0.1, -1), (-0.6, -0.6), (-0.7, 0.2), (-0.2, 1), (0.5, 0.7), (0.7, -0.2), (0.4, -0.9), (0, -1)),
-    ((-0.1, -1), (0, 0), (0, 1)),
-    ((-0.6, -0.6), (-0.2, -1), (0.5, -0.9), (0.6, -0.4), (0.1, 0.3), (-0.6, 1), (0, 0.9), (0.7, 1)),
-    ((-0.6, -0.8), (0, -1), (0.6, -0.7), (0.4, -0.2), (-0.1, -0.05), (0.5, 0.1), (0.7, 0.6), (0.2, 1), (-0.6, 0.8)),
-    ((-0.3, -1), (-0.6, 0.1), (0, 0.1), (0.7, 0.05)),
-    ((0.6, -1), (-0.4, -0.95), (-0.5, -0.2), (0.2, -0.3), (0.6, 0.2), (0.4, 0.8), (-0.2, 1), (-0.6, 0.8)),
-    ((0.4, -1), (-0.3, -0.5), (-0.6, 0.3), (-0.3, 0.95), (0.4, 0.9), (0.6, 0.4), (0.2, 0), (-0.5, 0.4)),
-    ((-0.6, -0.9), (0.1, -0.95), (0.7, -1), (0.3, -0.1), (0, 1)),
+    ((0.1, -1), (-0.6, -0.6), (-0.7, 0.2), (-0.2, 1), (0.5, 0.7), (0.7, -0.2), (0.4, -0.9), (0, -1)),  # 0
+    ((-0.1, -1), (0, 0), (0, 1)),  # 1
+    ((-0.6, -0.6), (-0.2, -1), (0.5, -0.9), (0.6, -0.4), (0.1, 0.3), (-0.6, 1), (0, 0.9), (0.7, 1)),  # 2
+    ((-0.6, -0.8), (0, -1), (0.6, -0.7), (0.4, -0.2), (-0.1, -0.05), (0.5, 0.1), (0.7, 0.6), (0.2, 1), (-0.6, 0.8)),  # 3
+    ((-0.3, -1), (-0.6, 0.1), (0, 0.1), (0.7, 0.05)),  # 4, and its second stroke below
+    ((0.6, -1), (-0.4, -0.95), (-0.5, -0.2), (0.2, -0.3), (0.6, 0.2), (0.4, 0.8), (-0.2, 1), (-0.6, 0.8)),  # 5
+    ((0.4, -1), (-0.3, -0.5), (-0.6, 0.3), (-0.3, 0.95), (0.4, 0.9), (0.6, 0.4), (0.2, 0), (-0.5, 0.4)),  # 6
+    ((-0.6, -0.9), (0.1, -0.95), (0.7, -1), (0.3, -0.1), (0, 1)),  # 7
     (
         (0.5, -0.8),
         (-0.1, -1),
@@ -29,9 +30,20 @@ WAYS = (
         (0.3, -0.2),
         (0.5, -0.7),
     ),
-    ((0.5, -0.6), (0, -1), (-0.5, -0.6), (-0.2, -0.1), (0.4, -0.4), (0.5, -0.8), (0.5, 0), (0.3, 1)),
+    ((0.5, -0.6), (0, -1), (-0.5, -0.6), (-0.2, -0.1), (0.4, -0.4), (0.5, -0.8), (0.5, 0), (0.3, 1)),  # 9
+    ((-0.6, -0.6), (0, -1), (0.5, -0.6), (0.2, 0.3), (-0.5, 1), (-0.6, 0.7), (-0.1, 0.7), (0.7, 1)),  # 2 with a loop
+    ((0.2, -1), (-0.7, 0.2), (0, 0.25), (0.7, 0.2)),  # 4, closed
+    ((-0.6, -0.9), (0.1, -0.95), (0.7, -1), (0.3, -0.1), (0, 1)),  # 7, crossed
 )
-CROSSINGS = {4: ((0.4, -0.9), (0.3, 0.1), (0.3, 1)), 7: ((-0.3, 0.1), (0.1, 0.05), (0.5, 0))}
+"""The way of a pen along each numeral, as one teaches it: x to the right, y downwards."""
+
+CROSSINGS = {
+    4: ((0.4, -0.9), (0.3, 0.1), (0.3, 1)),
+    11: ((0.25, -1), (0.2, 0), (0.2, 1)),
+    12: ((-0.3, 0.1), (0.1, 0.05), (0.5, 0)),
+}
+"""The second stroke of some of them."""
+
 KNOTS, POINTS = 12, 48
 
 
@@ -50,17 +62,19 @@ def digit(sampler: Sampler, size: tuple[int, int]) -> Tensor:
 
 def _numerals(sampler: Sampler) -> Tensor:
     """Draw points of the numerals 0 ... 9, each with its own tremor, (b, 2 POINTS, 2)."""
-    ways = [resampled(torch.tensor([way], dtype=torch.float32), KNOTS)[0] for way in WAYS]
-    crossings = [
-        resampled(torch.tensor([CROSSINGS.get(n, way[-2:])], dtype=torch.float32), KNOTS // 2)[0] for n, way in enumerate(WAYS)
-    ]
-    which = sampler.uniform(0, 10).long().clamp_(max=9)
+    which = (sampler.uniform(0, 1) * len(WAYS)).long().clamp_(max=len(WAYS) - 1)
     tremor = sampler.uniform(0.02, 0.12, 1, 1)
-    first = torch.stack(ways).to(which.device)[which] + tremor * sampler.normal(KNOTS, 2)
-    second = torch.stack(crossings).to(which.device)[which] + 0.7 * tremor * sampler.normal(KNOTS // 2, 2)
-    crossed = (which == 4) | ((which == 7) & (sampler.chance(0.2) > 0))
+    first = _knots(WAYS, KNOTS).to(sampler.device)[which] + tremor * sampler.normal(KNOTS, 2)
+    seconds = [CROSSINGS.get(n, way) for n, way in enumerate(WAYS)]
+    second = _knots(seconds, KNOTS // 2).to(sampler.device)[which] + 0.7 * tremor * sampler.normal(KNOTS // 2, 2)
+    crossed = torch.tensor([n in CROSSINGS for n in range(len(WAYS))]).to(sampler.device)[which]
     first, second = curve(first, POINTS), curve(second, POINTS)
     return torch.cat([first, torch.where(crossed[:, None, None], second, first)], dim=1)
+
+
+def _knots(ways: Sequence[tuple[tuple[float, float], ...]], k: int) -> Tensor:
+    """Take k control points along each way: (ways, k, 2)."""
+    return torch.cat([resampled(torch.tensor([way], dtype=torch.float32), k) for way in ways])
 
 
 def _free_strokes(sampler: Sampler) -> Tensor:
@@ -73,6 +87,6 @@ def _free_strokes(sampler: Sampler) -> Tensor:
 
 def _slanted(points: Tensor, sampler: Sampler) -> Tensor:
     """Slant, turn a little, and make narrower or wider."""
-    slant, angle, wide = 0.25 * sampler.normal(1), 0.15 * sampler.normal(1), sampler.uniform(0.6, 1.1, 1)
+    slant, angle, wide = 0.2 + 0.25 * sampler.normal(1), 0.15 * sampler.normal(1), sampler.uniform(0.6, 1.1, 1)
     x, y = points[..., 0] * wide - slant * points[..., 1], points[..., 1]
     return torch.stack([angle.cos() * x - angle.sin() * y, angle.sin() * x + angle.cos() * y], dim=-1)

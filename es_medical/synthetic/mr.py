@@ -32,11 +32,12 @@ def magnitude(sampler: Sampler, size: tuple[int, int]) -> Tensor:
     grid = grid.bent(sampler, sampler.uniform(0, 0.08)).mirrored(mirrored).bent(sampler, sampler.uniform(0, 0.02))
     edge = sampler.uniform(1.0, 2.0) * grid.pixel
     outside = blobs(grid, sampler, scale)
-    image = _tissue(grid, sampler, scale, outside, mirrored, edge)
+    gain = torch.where(sampler.chance(0.3) > 0, sampler.uniform(0.35, 1), 1.0)  # fat and vessels may be far brighter
+    image = _tissue(grid, sampler, scale, outside, mirrored, edge) * column(gain)
     image = _skull(image, sampler, outside, scale, edge)
     image = blurred((image * bias_field(sampler, size, 0.2))[:, None], sampler.uniform(0, 0.7))[:, 0]
     image = image * (outside < 3 * grid.pixel)  # the blur's tail ends
-    return (image / image.amax((1, 2), keepdim=True).clamp(min=1e-6) * column(sampler.uniform(0.9, 1))).clamp_(0, 1)
+    return (image / image.amax((1, 2), keepdim=True).clamp(min=1e-6) * column(sampler.uniform(0.8, 1))).clamp_(0, 1)
 
 
 def _tissue(grid: Grid, sampler: Sampler, scale: Tensor, outside: Tensor, mirrored: Tensor, edge: Tensor) -> Tensor:
@@ -65,7 +66,7 @@ def _folds(
     The sulci run inwards from the edge; in mirrored images another line is the fissure between left and right.
     """
     reach = scale.clamp(max=1)
-    period = (sampler.uniform(0.1, 0.4) * reach * min(grid.size)).clamp(min=6)
+    period = (sampler.uniform(0.07, 0.35) * reach * min(grid.size)).clamp(min=6)
     depth = reach * sampler.uniform(0.15, 0.9)
     far = 1e3 * (1 - ((outside + column(depth)) / column(0.25 * depth)).clamp(0, 1))
     sulcus = band_noise(sampler, grid.size, period).abs() * column(period / 4) + far  # about the distance to it, in pixels

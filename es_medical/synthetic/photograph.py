@@ -13,32 +13,33 @@ from es_medical.synthetic.textures import grain, power_noise, small_leaves, stri
 
 
 def photograph(sampler: Sampler, size: tuple[int, int]) -> Tensor:
-    """Draw colour images, (b, 3, h, w) in [0, 1]."""
+    """Draw colour images, (b, 3, h, w) in [0, 1]: from a plain wall or sky to a crowded table."""
     grid = pixel_grid(sampler.batch, size, sampler.device).bent(sampler, sampler.uniform(0, 0.1))
     palette = _palette(sampler, 6)
     edge = sampler.uniform(0.8, 2.0) * grid.pixel
+    crowd = sampler.uniform(0, 1.3).clamp(max=1)  # share of the leaves that are there
 
     def values(m: int) -> Tensor:
         which = sampler.uniform(0, 6, m).long().clamp_(max=5)
         return palette.gather(1, which[..., None].expand(-1, -1, 3)) + 0.04 * sampler.normal(m, 1)
 
     canvas = palette[:, 0, :, None, None] + 0.1 * smooth_field(sampler, 1, size, 3)
-    canvas = _shaded_leaves(canvas, grid, sampler, 16, 0.3, values, edge * sampler.uniform(1, 3))
-    canvas = _patterned_leaves(canvas, grid, sampler, 2, values, edge)
-    busy = sampler.uniform(-0.5, 0.5).clamp(min=0)
+    canvas = _shaded_leaves(canvas, grid, sampler, 16, 0.3, values, crowd, edge * sampler.uniform(1, 3))
+    canvas = _patterned_leaves(canvas, grid, sampler, 2, values, crowd, edge)
+    busy = (crowd * sampler.uniform(-0.5, 0.5)).clamp(min=0)
     for cell in (0.5, 0.25, 0.12):
         canvas = small_leaves(canvas, grid, sampler, cell, values, busy, edge)
-    canvas = _shaded_leaves(canvas, grid, sampler, 8, 0.2, values, edge)
+    canvas = _shaded_leaves(canvas, grid, sampler, 8, 0.2, values, crowd, edge)
     canvas = _bars(canvas, grid, sampler, 8, values, edge)
     return blurred(_textured(canvas, sampler, size), sampler.uniform(0, 0.6)).clamp_(0, 1)
 
 
 def _textured(canvas: Tensor, sampler: Sampler, size: tuple[int, int]) -> Tensor:
     """Add clouds to all of a canvas (b, c, h, w), and streaks to the part of it that a smooth field chooses."""
-    clouds = power_noise(sampler, size, sampler.uniform(0.7, 1.5)) * column(sampler.uniform(0, 1) ** 2 * 0.05)
+    clouds = power_noise(sampler, size, sampler.uniform(0.7, 1.5)) * column(sampler.uniform(-0.3, 1).clamp(min=0) ** 2 * 0.05)
     where = (smooth_field(sampler, 1, size, 3)[:, 0] * 3 + column(sampler.uniform(-2, 1))).clamp(0, 1)
     streaks = grain(sampler, size, sampler.uniform(3, 12), sampler.uniform(0.5, 1.5), sampler.uniform(0, torch.pi))
-    texture = clouds + where * streaks * column(sampler.uniform(0, 0.08))
+    texture = clouds + where * streaks * column(sampler.uniform(-0.04, 0.08).clamp(min=0))
     return canvas + texture[:, None] * (0.3 + canvas.clamp(0, 1))
 
 
@@ -68,28 +69,37 @@ def _palette(sampler: Sampler, m: int) -> Tensor:
 
 
 def _shaded_leaves(
-    canvas: Tensor, grid: Grid, sampler: Sampler, k: int, smallest: float, values: Callable[[int], Tensor], edge: Tensor
+    canvas: Tensor,
+    grid: Grid,
+    sampler: Sampler,
+    k: int,
+    smallest: float,
+    values: Callable[[int], Tensor],
+    crowd: Tensor,
+    edge: Tensor,
 ) -> Tensor:
     """Lay k leaves whose brightness changes linearly across each, as of a surface turned from the light."""
     drawn, colours = random_leaves(sampler, k, smallest, 2.0), values(k)
+    present = (sampler.uniform(0, 1, k) < crowd[:, None]).float()
     slope, angle = 0.12 * sampler.normal(k), sampler.uniform(0, 2 * torch.pi, k)
     for j in range(k):
         leaf = drawn.number(j)
         ahead = (grid.x - column(leaf.x)) * column(angle[:, j].cos()) + (grid.y - column(leaf.y)) * column(angle[:, j].sin())
         shade = ahead * column(slope[:, j] / leaf.a.clamp(min=0.4))
-        canvas = paint(canvas, coverage(distance(grid, leaf), edge), column(colours[:, j]) + shade[:, None])
+        cover = coverage(distance(grid, leaf), edge) * column(present[:, j])
+        canvas = paint(canvas, cover, column(colours[:, j]) + shade[:, None])
     return canvas
 
 
 def _patterned_leaves(
-    canvas: Tensor, grid: Grid, sampler: Sampler, k: int, values: Callable[[int], Tensor], edge: Tensor
+    canvas: Tensor, grid: Grid, sampler: Sampler, k: int, values: Callable[[int], Tensor], crowd: Tensor, edge: Tensor
 ) -> Tensor:
     """Lay k leaves of stripes, each in half of the images."""
     drawn, colours = random_leaves(sampler, k, 0.3, 1.0), values(2 * k)
     for j in range(k):
         bars = stripes(grid, sampler.uniform(0, torch.pi), sampler.uniform(0.1, 0.5), sampler.uniform(0, 6.28), edge)
         colour = torch.lerp(column(colours[:, j]), column(colours[:, k + j]), bars[:, None])
-        cover = coverage(distance(grid, drawn.number(j)), edge) * column(sampler.chance(0.3))
+        cover = coverage(distance(grid, drawn.number(j)), edge) * column(sampler.chance(0.4) * crowd.round())
         canvas = paint(canvas, cover, colour)
     return canvas
 

@@ -77,3 +77,11 @@ def test_what_cannot_be_drawn_is_refused(arguments, message):
 
 def test_no_images_are_an_empty_batch():
     assert draw("ct", 0, (16, 20), seed=0).shape == (0, 1, 16, 20)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_step_is_done_on_the_device_asked_for(kind):
+    """The meta device refuses a step that mixes it with the CPU, as a GPU does."""
+    with pytest.raises(RuntimeError, match="device"):
+        torch.ones(2, device="meta") + torch.ones(2)
+    assert draw(kind, 3, 16, seed=0, device="meta").device.type == "meta"
