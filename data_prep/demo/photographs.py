@@ -56,7 +56,9 @@ def prepare(prep: PrepRun[PhotographOptions], overwrite: bool = False) -> bool:
     check_replaceable(prep.out, overwrite)
     knobs = prep.options
     camera = Camera(knobs.size, knobs.mask, knobs.keep, knobs.sigma, knobs.seed, knobs.mask_seed, knobs.with_image)
-    paths = [shipped(one.package, one.place, "photographs", DISTRIBUTIONS.get(one.package, one.package)) for one in SHIPPED]  # test first
+    paths = [
+        shipped(one.package, one.place, "photographs", DISTRIBUTIONS.get(one.package, one.package)) for one in SHIPPED
+    ]  # test first
     sources = {path.name: file_digest(path) for path in paths}
     photos = [Photo(path, sources[path.name], photo.split) for path, photo in zip(paths, SHIPPED, strict=True)]
     inventory = Inventory(sources, [], [f"{photo.split}/{photo.digest}" for photo in photos])

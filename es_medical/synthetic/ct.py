@@ -23,8 +23,11 @@ def ct(sampler: Sampler, size: tuple[int, int]) -> Tensor:
     canvas = _table(torch.zeros(sampler.batch, 1, *size, device=sampler.device), grid, sampler, edge)
     body = distance(grid, ellipse(0 * one, 0 * one, one, sampler.uniform(0.6, 0.9)))
     canvas = _body(canvas, grid, sampler, body, edge)
-    canvas = _lungs(canvas, grid, sampler, scale, edge)
-    canvas = _bones(canvas, grid, sampler, body, edge)
+    trunk = sampler.chance(0.88)  # the others are heads
+    canvas = _skull(canvas, sampler, body, 1 - trunk, edge)
+    canvas = _lungs(canvas, grid, sampler, scale, trunk, edge)
+    canvas = _bones(canvas, grid, sampler, body, trunk, edge)
+    canvas = _vertebra(canvas, grid, sampler, trunk, edge)
     noise = power_noise(sampler, size, sampler.uniform(0, 0.7)) * column(sampler.uniform(0, 0.012))
     return blurred(canvas + noise[:, None], sampler.uniform(0, 0.6)).clamp_(0, 1)
 
@@ -58,9 +61,18 @@ def _body(canvas: Tensor, grid: Grid, sampler: Sampler, body: Tensor, edge: Tens
     return torch.lerp(canvas, drawn, inside[:, None])
 
 
-def _lungs(canvas: Tensor, grid: Grid, sampler: Sampler, scale: Tensor, edge: Tensor) -> Tensor:
-    """Lay two lungs with vessels in 75 % of the images, and a windpipe."""
-    present = sampler.chance(0.75)
+def _skull(canvas: Tensor, sampler: Sampler, body: Tensor, present: Tensor, edge: Tensor) -> Tensor:
+    """Lay a skull of bright tables and a darker marrow."""
+    outer, thick = sampler.uniform(0.03, 0.1), sampler.uniform(0.02, 0.05)
+    depth = (body + column(outer + thick)).abs() - column(thick)  # of the shell, thick on both sides of its middle
+    canvas = paint(canvas, coverage(depth, edge) * column(present), column(sampler.uniform(0.8, 1, 1)))
+    marrow = coverage(depth + column(0.7 * thick), edge) * column(present * sampler.chance(0.5))
+    return paint(canvas, marrow, column(sampler.uniform(0.6, 0.8, 1)))
+
+
+def _lungs(canvas: Tensor, grid: Grid, sampler: Sampler, scale: Tensor, trunk: Tensor, edge: Tensor) -> Tensor:
+    """Lay two lungs with vessels in 85 % of the trunks, and a windpipe."""
+    present = trunk * sampler.chance(0.85)
     lung = torch.full_like(grid.x, 1e3)
     for side in (-1, 1):
         x, y = side * sampler.uniform(0.4, 0.5), sampler.uniform(-0.1, 0.1)
@@ -74,9 +86,8 @@ def _lungs(canvas: Tensor, grid: Grid, sampler: Sampler, scale: Tensor, edge: Te
     canvas = torch.lerp(canvas, inner, (coverage(lung, edge) * column(present))[:, None])
     small = sampler.uniform(0.03, 0.08)
     pipe = ellipse(0.15 * sampler.normal(), 0.2 * sampler.normal(), small, small * sampler.uniform(0.6, 1))
-    return paint(
-        canvas, coverage(distance(grid, pipe), edge) * column(sampler.chance(0.6)), column(sampler.uniform(0, 0.03, 1))
-    )
+    cover = coverage(distance(grid, pipe), edge) * column(trunk * sampler.chance(0.7))
+    return paint(canvas, cover, column(sampler.uniform(0, 0.03, 1)))
 
 
 def _vessels(canvas: Tensor, grid: Grid, sampler: Sampler, scale: Tensor, edge: Tensor) -> Tensor:
@@ -95,10 +106,10 @@ def _vessels(canvas: Tensor, grid: Grid, sampler: Sampler, scale: Tensor, edge: 
     return paint(canvas, line * where, column(sampler.uniform(0.25, 0.5, 1)))
 
 
-def _bones(canvas: Tensor, grid: Grid, sampler: Sampler, body: Tensor, edge: Tensor) -> Tensor:
-    """Lay ribs along the wall of the body, a vertebra with its canal, and a breast bone."""
+def _bones(canvas: Tensor, grid: Grid, sampler: Sampler, body: Tensor, trunk: Tensor, edge: Tensor) -> Tensor:
+    """Lay eight ribs, bright with darker marrow, along the wall of most trunks."""
     wall = sampler.uniform(0.1, 0.22)
-    present = sampler.chance(0.8)
+    present = trunk * sampler.chance(0.9)
     depth = body + column(wall)
     for _ in range(8):
         angle, long = sampler.uniform(0, 2 * torch.pi), sampler.uniform(0.06, 0.2)
@@ -110,12 +121,12 @@ def _bones(canvas: Tensor, grid: Grid, sampler: Sampler, body: Tensor, edge: Ten
         canvas = paint(canvas, coverage(rib, edge) * column(present), column(sampler.uniform(0.6, 0.95, 1)))
         marrow = torch.maximum(depth.abs() - column(thick * 0.4), apart + 0.02)
         canvas = paint(canvas, coverage(marrow, edge) * column(present), column(sampler.uniform(0.5, 0.65, 1)))
-    return _vertebra(canvas, grid, sampler, edge)
+    return canvas
 
 
-def _vertebra(canvas: Tensor, grid: Grid, sampler: Sampler, edge: Tensor) -> Tensor:
-    """Lay a vertebral body with a bright rim, its processes, and the dark canal behind it."""
-    present = column(sampler.chance(0.85))
+def _vertebra(canvas: Tensor, grid: Grid, sampler: Sampler, trunk: Tensor, edge: Tensor) -> Tensor:
+    """Lay a vertebral body with a bright rim, its processes, and the dark canal behind it, in most trunks."""
+    present = column(trunk * sampler.chance(0.95))
     y, size = sampler.uniform(0.3, 0.55), sampler.uniform(0.1, 0.17)
     zero = torch.zeros_like(y)
     rim, core = sampler.uniform(0.65, 0.95, 1), sampler.uniform(0.55, 0.68, 1)

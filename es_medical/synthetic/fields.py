@@ -20,9 +20,9 @@ def bias_field(sampler: Sampler, size: tuple[int, int], strongest: float) -> Ten
 
 
 def smooth_phase(sampler: Sampler, size: tuple[int, int]) -> Tensor:
-    """Draw phases in radians, (b, h, w): a constant, a slope and a smooth field of up to about 1 radian."""
+    """Draw phases in radians, (b, h, w): a constant, and a smooth field of a standard deviation of up to about 1 radian."""
     constant = sampler.uniform(-torch.pi, torch.pi)[:, None, None]
-    strength = sampler.uniform(0, 1)[:, None, None]
+    strength = sampler.uniform(0, 1.5)[:, None, None]
     return constant + strength * smooth_field(sampler, 1, size, 4)[:, 0]
 
 
