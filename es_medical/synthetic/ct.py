@@ -19,7 +19,7 @@ def ct(sampler: Sampler, size: tuple[int, int]) -> Tensor:
     shift = torch.where(part > 0, 0.7, 0.1)
     grid = field.moved(shift * sampler.uniform(-1, 1), 0.5 * shift * sampler.uniform(-1, 1), 0.1 * sampler.normal(), scale)
     grid = Grid(grid.x, grid.y, field.pixel).bent(sampler, sampler.uniform(0, 0.08))
-    edge = sampler.uniform(1.0, 1.8) * field.pixel / scale  # in the body's unit
+    edge = sampler.uniform(0.9, 1.6) * field.pixel / scale  # in the body's unit
     canvas = _table(torch.zeros(sampler.batch, 1, *size, device=sampler.device), grid, sampler, edge)
     body = distance(grid, ellipse(0 * one, 0 * one, one, sampler.uniform(0.6, 0.9)))
     canvas = _body(canvas, grid, sampler, body, edge)
@@ -29,7 +29,7 @@ def ct(sampler: Sampler, size: tuple[int, int]) -> Tensor:
     canvas = _bones(canvas, grid, sampler, body, trunk, edge)
     canvas = _vertebra(canvas, grid, sampler, trunk, edge)
     noise = power_noise(sampler, size, sampler.uniform(0, 0.7)) * column(sampler.uniform(0, 0.012))
-    return blurred(canvas + noise[:, None], sampler.uniform(0, 0.6)).clamp_(0, 1)
+    return blurred(canvas + noise[:, None], sampler.uniform(0, 0.45)).clamp_(0, 1)
 
 
 def _table(canvas: Tensor, grid: Grid, sampler: Sampler, edge: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ def photograph(sampler: Sampler, size: tuple[int, int]) -> Tensor:
     """Draw colour images, (b, 3, h, w) in [0, 1]: from a plain wall or sky to a crowded table."""
     grid = pixel_grid(sampler.batch, size, sampler.device).bent(sampler, sampler.uniform(0, 0.1))
     palette = _palette(sampler, 6)
-    edge = sampler.uniform(0.8, 2.0) * grid.pixel
+    edge = sampler.uniform(0.8, 1.6) * grid.pixel
     crowd = sampler.uniform(0, 1.3).clamp(max=1)  # share of the leaves that are there
 
     def values(m: int) -> Tensor:
@@ -26,12 +26,12 @@ def photograph(sampler: Sampler, size: tuple[int, int]) -> Tensor:
     canvas = palette[:, 0, :, None, None] + 0.1 * smooth_field(sampler, 1, size, 3)
     canvas = _shaded_leaves(canvas, grid, sampler, 16, 0.3, values, crowd, edge * sampler.uniform(1, 3))
     canvas = _patterned_leaves(canvas, grid, sampler, 2, values, crowd, edge)
-    busy = (crowd * sampler.uniform(-0.5, 0.5)).clamp(min=0)
+    busy = (crowd * sampler.uniform(-0.4, 0.6)).clamp(min=0)
     for cell in (0.5, 0.25, 0.12):
         canvas = small_leaves(canvas, grid, sampler, cell, values, busy, edge)
     canvas = _shaded_leaves(canvas, grid, sampler, 8, 0.2, values, crowd, edge)
     canvas = _bars(canvas, grid, sampler, 8, values, edge)
-    return blurred(_textured(canvas, sampler, size), sampler.uniform(0, 0.6)).clamp_(0, 1)
+    return blurred(_textured(canvas, sampler, size), sampler.uniform(0, 0.4)).clamp_(0, 1)
 
 
 def _textured(canvas: Tensor, sampler: Sampler, size: tuple[int, int]) -> Tensor:
