@@ -242,7 +242,7 @@ def workflow(
     own = entries(Path(paths[0])).difference(without)
     knobs = {name: value for name, value in KNOBS.items() if name in own}
     places = {"data_file": str(source), "ckpt_dir": str(folder / "models"), "output_dir": str(folder / "eval")}
-    log = {} if inference else {"tracking_uri": uri, "experiment": folder.name}
+    log = {} if inference else {"tracking_uri": uri, "experiment": folder.name, "warm_dir": str(folder / "warm")}
     kind = "infer" if inference else "train"
     settings = {"logging_file": False, "workflow_type": kind}
     return ConfigWorkflow(paths, **(settings | knobs | places | log | overrides))

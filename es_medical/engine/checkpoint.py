@@ -1,14 +1,11 @@
 """Checkpoints: resume exactly where training stopped, and keep the best weights."""
 
 import logging
-import random
 import uuid
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
@@ -16,10 +13,12 @@ from torch.optim.lr_scheduler import LRScheduler
 from es_medical.data import read_header
 from es_medical.data.atomic import whole_or_not
 from es_medical.engine.distributed import gather, rank, unwrapped, wait, world_size
-from es_medical.engine.identity import Identity, architecture, refuse_other_architecture
-from es_medical.engine.schedule import Schedule
+from es_medical.engine.identity import Identity, architecture, complete_architecture, refuse_other_architecture
+from es_medical.engine.random_states import random_states, set_random_states
+from es_medical.engine.schedule import replay
 from es_medical.engine.trainer import Trainer
 from es_medical.inferers import Inferer
+from es_medical.losses.unsure import NAME as MULTIPLIER
 from es_medical.methods import current_name
 from es_medical.physics import Operator
 
@@ -60,6 +59,7 @@ class Checkpoints:
         self.physics, self.inferer, self.scheduler = physics, inferer, scheduler
         self.preparation = {} if data_file is None else preparation(data_file)
         self.best_score, self.best_epoch = float("-inf"), 0
+        self.heldout_before = float("nan")  # held-out error before training
         self.key = gather([uuid.uuid4().hex])[0]  # of this training: tells its files from another one's
 
     @property
@@ -113,6 +113,7 @@ class Checkpoints:
                 "epoch": trainer.state.epoch,
                 "iteration": trainer.state.iteration,
                 "best": [self.best_score, self.best_epoch],
+                "heldout_before": self.heldout_before,
                 "run_id": run_id,
                 "random": states,
                 "key": self.key,
@@ -167,10 +168,10 @@ class Checkpoints:
             trainer.average.load_state_dict(state["average"])
         trainer.state.epoch, trainer.state.iteration = state["epoch"], state["epoch"] * trainer.state.epoch_length
         if state.get("warm"):
-            _replay(trainer.scheduler, trainer.state.iteration)  # stepped after every step
+            replay(trainer.scheduler, trainer.state.iteration)  # stepped after every step
         else:
-            _replay(self.scheduler, trainer.state.epoch, trainer.state.iteration)
-        self.key = state["key"]
+            replay(self.scheduler, trainer.state.epoch, trainer.state.iteration)
+        self.key, self.heldout_before = state["key"], state.get("heldout_before", float("nan"))
         metric_before, metric_now = before.get("key_metric"), now.get("key_metric")
         if metric_before == metric_now:
             self.best_score, self.best_epoch = state["best"]
@@ -207,15 +208,20 @@ def load_first_weights(path: Path, network: nn.Module) -> dict[str, Any]:
         path: `warm.pt` of a warm start, or `reconstructor.pt` of a training, for any operator of the same kind.
         network: the reconstructor, with or without a parallel wrapper.
 
+    The noise level that unsure learns is no weight: it is left as it is in the network, and not taken from the file.
+
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it holds no weights, or those of another network.
+        ValueError: it can't be read, holds no weights, or those of another network.
     """
     state = _read(path, "give the file of weights to start from, warm.pt or reconstructor.pt")
-    if "reconstructor" not in state:
+    if not isinstance(state, dict) or not {"reconstructor", "architecture"} <= state.keys():
         raise ValueError(f"{path} holds no weights of a reconstructor: expected warm.pt or reconstructor.pt of a training")
-    refuse_other_architecture(state["architecture"], architecture(unwrapped(network)), "weights", path)
-    _load(network, state["reconstructor"], path)
+    before = complete_architecture(state["architecture"])
+    refuse_other_architecture(before, architecture(unwrapped(network)), "weights", path)
+    own = {name: value for name, value in unwrapped(network).state_dict().items() if name.endswith(MULTIPLIER)}
+    weights = {name: value for name, value in state["reconstructor"].items() if not name.endswith(MULTIPLIER)}
+    _load(network, weights | own, path)
     return state
 
 
@@ -264,41 +270,6 @@ def read_preparation(folder: str | Path) -> dict[str, Any]:
     return _read(Path(folder) / BEST, "train first, or set ckpt_dir to the folder of a trained model").get("preparation", {})
 
 
-def _replay(scheduler: LRScheduler | None, steps: int, iteration: int = 0) -> None:
-    """Set the learning rate to that after `steps` of the configured schedule and warm-up, bit for bit."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step", UserWarning)  # no step is skipped
-        for _ in range(steps if scheduler is not None else 0):
-            scheduler.step()  # type: ignore[union-attr]
-    if isinstance(scheduler, Schedule):
-        scheduler.warm_up(iteration)
-
-
-def random_states(generator: torch.Generator) -> dict[str, Any]:
-    """Return all random states of this process as tensors, numbers and lists (loadable with weights_only)."""
-    name, keys, position, has_gauss, gauss = np.random.get_state()  # noqa: NPY002 - the global state is saved
-    version, internal, gauss_next = random.getstate()
-    return {
-        "training": generator.get_state(),
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-        "numpy": [str(name), torch.from_numpy(np.asarray(keys, dtype=np.int64)), int(position), int(has_gauss), float(gauss)],
-        "python": [version, list(internal), gauss_next],
-    }
-
-
-def set_random_states(states: dict[str, Any], generator: torch.Generator) -> None:
-    """Restore what `random_states` returned."""
-    generator.set_state(states["training"])
-    torch.set_rng_state(states["torch"])
-    if states["cuda"]:
-        torch.cuda.set_rng_state_all(states["cuda"])
-    name, keys, *rest = states["numpy"]
-    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002
-    version, internal, gauss_next = states["python"]
-    random.setstate((version, tuple(internal), gauss_next))
-
-
 def _load(network: nn.Module, weights: dict[str, Any], folder: str | Path) -> None:
     try:
         unwrapped(network).load_state_dict(weights)
@@ -309,7 +280,10 @@ def _load(network: nn.Module, weights: dict[str, Any], folder: str | Path) -> No
 def _read(path: Path, advice: str) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(f"no checkpoint at {path}: {advice}")
-    return torch.load(path, map_location="cpu", weights_only=True)
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch.load raises errors of ten kinds for damaged files
+        raise ValueError(f"{path} can't be read as weights: it is damaged, or another kind of file ({error})") from error
 
 
 def _write(state: dict[str, Any], path: Path) -> None:

@@ -15,6 +15,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from es_medical.losses.unsure import has_multiplier
+
 
 def start() -> None:
     """Join the process group that torchrun describes; do nothing for a single process."""
@@ -48,10 +50,14 @@ def world_size() -> int:
 
 
 def parallel(network: nn.Module, device: torch.device | str) -> nn.Module:
-    """Wrap a network so that its gradients are averaged over the processes, if there are several."""
+    """Wrap a network so that its gradients are averaged over the processes, if there are several.
+
+    The noise level that unsure learns has no gradient in a warm start, which has another loss.
+    """
     if not dist.is_initialized() or not any(True for _ in network.parameters()):  # nothing to average
         return network
-    return DistributedDataParallel(network, device_ids=[device] if torch.device(device).type == "cuda" else None)
+    devices, unused = [device] if torch.device(device).type == "cuda" else None, has_multiplier(network)
+    return DistributedDataParallel(network, device_ids=devices, find_unused_parameters=unused)
 
 
 def unwrapped(network: nn.Module) -> nn.Module:

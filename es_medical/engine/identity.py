@@ -41,8 +41,12 @@ class Identity(NamedTuple):
     @classmethod
     def kept(cls, state: Mapping[str, Any]) -> "Identity":
         """Read the identity in a checkpoint; version 0.1 saved less of it."""
-        architecture = {"start": "initial"} | state["architecture"]  # the first version had no other
-        return cls(architecture, state["mask"], state.get("scanner", {}), complete(state.get("settings", {})))
+        return cls(
+            complete_architecture(state["architecture"]),
+            state["mask"],
+            state.get("scanner", {}),
+            complete(state.get("settings", {})),
+        )
 
     def refuse_other_network(self, given: "Identity", what: str, folder: str | Path) -> None:
         """Raise ValueError if weights would load into a network, or for an input, other than their own.
@@ -124,9 +128,37 @@ def architecture(network: nn.Module) -> dict[str, Any]:
     return {"iterations": getattr(unrolled, "n_iterations", 0), "group": group, "start": getattr(unrolled, "start", "initial")}
 
 
+def complete_architecture(kept: Mapping[str, Any]) -> dict[str, Any]:
+    """Complete what an older version saved: its unrolled networks had no other start than "initial".
+
+    >>> complete_architecture({"iterations": 3, "group": "D4"})["start"], complete_architecture({"iterations": 0}).get("start")
+    ('initial', None)
+    """
+    return ({"start": "initial"} if kept.get("iterations") else {}) | dict(kept)
+
+
 def scanner(physics: Operator) -> dict[str, Any]:
     """Describe the operator beyond its mask: geometry and norm of a CT scanner, digest of a dense matrix; empty for MRI."""
     geometry, norm, matrix = (getattr(physics, name, None) for name in ("geometry", "norm", "matrix"))
     if isinstance(matrix, Tensor):
         return {"matrix": hashlib.sha256(matrix.detach().cpu().float().numpy().tobytes()).hexdigest()}
     return {} if geometry is None or norm is None else geometry.to_dict() | {"norm": float(norm)}
+
+
+def module_settings(network: nn.Module) -> list[list[Any]]:
+    """Describe each module of a network, by its name, class and plain attributes: what its weights do not show."""
+    plain = bool | int | float | str | None
+    found = []
+    for name, module in network.named_modules():
+        own = {key: value for key, value in vars(module).items() if key[0] != "_" and key != "training"}
+        found.append([name, type(module).__name__, {key: value for key, value in own.items() if isinstance(value, plain)}])
+    return found
+
+
+def weights_digest(network: nn.Module) -> str:
+    """Return a digest of the weights of a network and their names."""
+    digest = hashlib.sha256()
+    for name, value in network.state_dict().items():
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()

@@ -6,6 +6,7 @@ and a training of version 0.1 would not resume bit for bit.
 """
 
 import math
+import warnings
 from collections.abc import Sequence
 
 from torch.optim import Optimizer
@@ -80,3 +81,13 @@ class Schedule(LRScheduler):
 
     def _ramp(self) -> float:
         return min(1.0, self.iteration / self.warmup) if self.warmup else 1.0
+
+
+def replay(scheduler: LRScheduler | None, steps: int, iteration: int = 0) -> None:
+    """Set the learning rate to that after `steps` of the configured schedule and warm-up, bit for bit."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step", UserWarning)  # no step is skipped
+        for _ in range(steps if scheduler is not None else 0):
+            scheduler.step()  # type: ignore[union-attr]
+    if isinstance(scheduler, Schedule):
+        scheduler.warm_up(iteration)

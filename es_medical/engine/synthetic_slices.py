@@ -1,8 +1,10 @@
 """Slices of synthetic images, measured as those of a given slice file: same operator, masks, coils, sizes and noise levels."""
 
-import math
+import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -10,52 +12,58 @@ import torch
 from torch import Tensor
 from torch.utils.data import default_collate
 
-from es_medical.data import Shapes, SliceDataset, SliceHeader, SliceRecord, SliceWriter, file_digest, read_header
+from es_medical.data import Shapes, SliceDataset, SliceHeader, SliceRecord, SliceWriter, read_header
 from es_medical.engine.operators import operator_of
 from es_medical.physics import Operator
 from es_medical.physics.base import measure
 from es_medical.physics.transmission import COUNTED, Transmission
 from es_medical.randomness import item_generator
-from es_medical.synthetic import draw
+from es_medical.synthetic import KINDS, draw
 
 BLOCK = 32  # slices made at a time; what a slice holds does not depend on it
 SYNTHETIC = "synthetic_images"
 """Entry of a slice file's configuration that marks its images as synthetic: their kind."""
 
+HOUNSFIELD = (2000.0, -1000.0)
+"""Scale and offset of synthetic images of CT: raw values, in Hounsfield units, = stored * scale + offset."""
+
 
 @dataclass(frozen=True)
 class Likeness:
-    """A slice file whose acquisition synthetic slices share.
+    """A slice file whose acquisition synthetic slices share. Its images and measurements are never read.
 
     Attributes:
         path: the slice file.
         header: its header.
-        physics: its operator.
         kind: kind of the synthetic images (see `es_medical.synthetic`).
         seed: seed of images and noise.
     """
 
     path: Path
     header: SliceHeader
-    physics: Operator
     kind: str
     seed: int
 
     @classmethod
     def of(cls, path: str | Path, kind: str = "auto", seed: int = 0) -> "Likeness":
-        """Read a slice file.
+        """Read the header of a slice file.
 
         Args:
-            path: the slice file; its images, if any, are not read.
+            path: the slice file.
             kind: kind of the synthetic images; "auto" chooses it by modality and operator (see `kind_for`).
             seed: seed of images and noise.
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: not a slice file, or an unknown kind of operator.
+            ValueError: not a slice file, an unknown kind, or one whose images the operator can't measure.
         """
         header = read_header(path)
-        return cls(Path(path), header, operator_of(str(path)), kind_for(header) if kind == "auto" else kind, seed)
+        return cls(Path(path), header, kind_for(header) if kind == "auto" else checked_kind(kind, header), seed)
+
+    @cached_property
+    def physics(self) -> Operator:
+        """The operator of the file, on the CPU."""
+        return operator_of(str(self.path))
 
     @property
     def shapes(self) -> Shapes:
@@ -69,17 +77,36 @@ class Likeness:
             return Shapes.rows(header.size, len(header.matrix))
         return Shapes.pixels(header.size, header.channels)
 
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of all that decides the synthetic slices: acquisition of the training slices, kind, seed, and the images.
+
+        Two files that differ only in their images and measurements have the same digest.
+        """
+        header, acquired = self.header, self._acquired()
+        digest = hashlib.sha256()
+        facts = [self.kind, self.seed, header.modality, dict(header.operator), list(header.size), header.coils, header.channels]
+        digest.update(json.dumps(facts, sort_keys=True).encode())
+        tensors = [header.mask.to(torch.uint8), torch.empty(0) if header.matrix is None else header.matrix]
+        tensors.append(draw(self.kind, 1, header.size, self.seed))  # another version may draw other images
+        for tensor in (*tensors, *(one for i in range(len(acquired)) for one in acquired.acquisition(i).values())):
+            digest.update(tensor.contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
     def synthetic_header(self, n: int) -> SliceHeader:
         """Return the header of a file of n synthetic slices: that of the file, marked as synthetic, without its sources."""
         configuration = dict(self.header.configuration) | {SYNTHETIC: self.kind, "synthetic_seed": self.seed, "n": n}
-        digests = {"like": file_digest(self.path)}
-        return replace(self.header, configuration=configuration, source_digests=digests, digest="", seed=self.seed)
+        return replace(self.header, configuration=configuration, source_digests={}, digest="", seed=self.seed)
 
     def records(self, n: int, first: int = 0, split: str = "train") -> Iterator[SliceRecord]:
         """Make the synthetic slices first ... first + n - 1; a slice depends on the file, kind, seed and its number alone."""
-        acquired = SliceDataset(self.path, _training_split(self.header), with_image=False)
+        acquired = self._acquired()
         for start in range(first, first + n, BLOCK):
             yield from self._block(acquired, start, min(BLOCK, first + n - start), split)
+
+    def _acquired(self) -> SliceDataset:
+        """Open the training slices of the file, or all slices of a file without training slices; their images are not read."""
+        return SliceDataset(self.path, "train" if self.header.splits.get("train") else None, with_image=False)
 
     def _block(self, acquired: SliceDataset, first: int, n: int, split: str) -> Iterator[SliceRecord]:
         """Make a block of slices; each has noise level and coil maps of a slice of the file."""
@@ -89,6 +116,7 @@ class Likeness:
         physics = self.physics.of(batch)
         generators = [item_generator(self.seed, str(number), "synthetic noise") for number in numbers]
         y, sigma = self._measure(physics, images, batch["sigma"], generators)
+        scale, offset = HOUNSFIELD if self.header.modality == "CT" else (1.0, 0.0)
         for i, number in enumerate(numbers):
             yield SliceRecord(
                 measurement=y[i],
@@ -96,9 +124,11 @@ class Likeness:
                 id=f"synthetic-{self.kind}-{self.seed}-{number}",
                 subject=f"synthetic-{self.seed}-{number}",
                 split=split,
+                scale=scale,
+                offset=offset,
                 data_range=1.0,
                 maps=batch["maps"][i] if self.header.coils else None,
-                sigma=float(sigma[i]) if math.isnan(self.header.sigma) else math.nan,
+                sigma=float(sigma[i]),
             )
 
     def _measure(
@@ -143,9 +173,13 @@ def kind_for(header: SliceHeader) -> str:
     return "photograph" if header.channels == 3 else "leaves"
 
 
-def _training_split(header: SliceHeader) -> str | None:
-    """Return "train", or None (all slices) for a file without training slices."""
-    return "train" if header.splits.get("train") else None
+def checked_kind(kind: str, header: SliceHeader) -> str:
+    """Return the kind; raise ValueError for an unknown one, or one whose images have other channels than those of a file."""
+    fitting = [name for name, one in KINDS.items() if one.channels == header.channels]
+    if kind in fitting:
+        return kind
+    found = f"has {KINDS[kind].channels} channels, the data {header.channels}" if kind in KINDS else "is unknown"
+    raise ValueError(f"kind {kind!r} of synthetic images {found}: choose auto or {', '.join(fitting)}")
 
 
 def _acquisition(acquired: SliceDataset, number: int, seed: int) -> Mapping[str, Any]:

@@ -106,7 +106,6 @@ class Training(Evaluation):
         )
         self._steps: list[dict[str, Tensor]] = []
         self._losses: list[Tensor] = []
-        self._heldout: list[float] = []  # of the validations so far, in this process
         self._epoch_start = 0.0
 
     def run(self) -> None:
@@ -114,8 +113,14 @@ class Training(Evaluation):
 
         Raises:
             FloatingPointError: a loss, or every validation score, was not finite.
+            ValueError: what is to be resumed is an unfinished warm start, and the configuration has none.
         """
         state = self.checkpoints.read_last() if self.resume and self.record.learns else None
+        if state and state.get("warm") and self.warm is None:
+            raise ValueError(
+                f"{self.checkpoints.folder} holds an unfinished warm start: resume with its warm_images and other knobs, or "
+                "start a new training in another ckpt_dir"
+            )
         with terminate_on_sigterm(), self.record.tracker(state["run_id"] if state else None) as tracker:
             epoch = state["epoch"] if state and not state.get("warm") else 0
             engines: dict[str, Workflow] = {"train": self.trainer} if self.record.learns else {}
@@ -146,9 +151,9 @@ class Training(Evaluation):
         else:
             if self.warm is not None:
                 self.warm.run(tracker, self.checkpoints, self._identity, state)
-                tracker.set_tags({"warm_start": self.warm.source})
             state = None
             logger.info("before training%s", self._validate(0, tracker))
+            self.checkpoints.heldout_before = self.validator.state.metrics["heldout"]
         self._attach(tracker)
         if state is None or state["epoch"] < self.trainer.state.max_epochs:
             self.trainer.run()
@@ -158,7 +163,7 @@ class Training(Evaluation):
 
     def _warn_of_worse(self) -> None:
         """Warn if the held-out error after training is above that before it, which a warm start can make low."""
-        first, last = self._heldout[0], self._heldout[-1]
+        first, last = self.checkpoints.heldout_before, self.validator.state.metrics["heldout"]
         if self.warm is not None and last > first:
             logger.warning(
                 "the held-out error rose from %.4f to %.4f: training did not help these slices. The weights kept are those of "
@@ -168,7 +173,8 @@ class Training(Evaluation):
 
     def _choose(self, tracker: Tracker) -> None:
         """Choose the weight of a method's penalty on the validation slices; a method without a penalty is only scored."""
-        logger.info("%s learns nothing: epochs, lr, resume and the other knobs of a training are not used", self.record.method)
+        knobs = "epochs, lr, resume, the warm start and the other knobs of a training"
+        logger.info("%s learns nothing: %s are not used", self.record.method, knobs)
         start, network = time.monotonic(), unwrapped(self.checkpoints.network)
         if isinstance(network, Penalised):
             self._choose_penalty(network, tracker)
@@ -252,7 +258,6 @@ class Training(Evaluation):
             candidate = epoch > 0 or self.warm is not None  # random weights are none
             best = candidate and self.checkpoints.save_best(self.validator.score, epoch)
         metrics = self.validator.state.metrics
-        self._heldout.append(metrics["heldout"])
         means = {f"val/{name}": value for name, value in numbers(metrics).items() if name in SCORES}
         tracker.log_metrics(means, self.trainer.state.iteration)
         for i, case in enumerate(self.validator.cases if shown else ()):

@@ -4,30 +4,30 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from ignite.engine import Engine, Events
 from ignite.utils import manual_seed
 from monai.inferers import SimpleInferer
-from torch import Tensor, nn
+from torch import nn
 
-from es_medical.data import file_digest
+from es_medical import __version__
 from es_medical.data.atomic import whole_or_not
 from es_medical.engine.checkpoint import Checkpoints, load_first_weights
 from es_medical.engine.config import positive_int
-from es_medical.engine.distributed import rank, unwrapped, wait, world_size
-from es_medical.engine.identity import architecture
+from es_medical.engine.distributed import gather, rank, unwrapped, wait, world_size
+from es_medical.engine.identity import architecture, module_settings, weights_digest
 from es_medical.engine.schedule import Schedule
 from es_medical.engine.setup import build_dataset, build_loader, build_optimizer
 from es_medical.engine.synthetic_slices import Likeness, write_synthetic
 from es_medical.engine.trainer import Trainer
-from es_medical.losses.fidelity import SupervisedOnSplits
+from es_medical.losses import SupervisedOnSplits
 from es_medical.physics import Operator
 from es_medical.splits import Split
-from es_medical.synthetic import draw
 from es_medical.tracking import Tracker
 
 logger = logging.getLogger(__name__)
@@ -36,7 +36,8 @@ WARM, SLICES = "warm.pt", "synthetic.h5"
 LAST_RATE = 0.02  # fraction of the learning rate at the end of the warm start
 
 
-class WarmKnobs(NamedTuple):
+@dataclass(frozen=True)
+class WarmKnobs:
     """How a warm start is trained.
 
     Attributes:
@@ -49,6 +50,9 @@ class WarmKnobs(NamedTuple):
         clip: largest norm of the gradient, None for no limit.
         alpha: recorruption strength, in steps on split measurements.
         seed: seed of the images, their noise, and their order.
+
+    Raises:
+        ValueError: a number is out of range.
     """
 
     images: int = 0
@@ -60,6 +64,13 @@ class WarmKnobs(NamedTuple):
     clip: float | None = 1.0
     alpha: float = 0.5
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.images != 0:
+            positive_int("warm_images", self.images)
+            positive_int("warm_epochs", self.epochs)
+        if not self.lr > 0:
+            raise ValueError(f"warm_lr must be positive, got {self.lr}")
 
 
 class WarmStart:
@@ -81,6 +92,9 @@ class WarmStart:
             for none.
         cache_device: device that holds the synthetic slices; None reads them from the disk.
         num_workers: processes that read them from the disk.
+
+    Raises:
+        ValueError: an unknown kind of images, or one that the operator can't measure.
     """
 
     def __init__(
@@ -96,26 +110,20 @@ class WarmStart:
         cache_device: torch.device | str | None = None,
         num_workers: int = 0,
     ) -> None:
-        self.network, self.physics, self.split, self.data_file = network, physics, split, data_file
-        self.folder, self.cache, self.knobs, self.weights = Path(folder), Path(cache), knobs, weights
+        self.network, self.physics, self.split = network, physics, split
+        self.folder, self.cache, self.knobs = Path(folder), Path(cache), knobs
+        self.weights = None if weights is None else Path(weights)
         self.cache_device, self.num_workers = cache_device, num_workers
-        self.seconds = 0.0  # of training and simulation
+        self.like = Likeness.of(data_file, knobs.kind, knobs.seed)
+        self.seconds = 0.0  # of simulation and training
+        self.source = f"{knobs.images} synthetic images of kind {self.like.kind}, {knobs.epochs} epochs"
+        """Where the weights come from, for the log and the tags of a run."""
+        self.synthetic = True  # they have seen no other ground truth than synthetic images
 
     @property
     def wanted(self) -> bool:
         """Whether there is anything to do."""
         return self.knobs.images > 0 or self.weights is not None
-
-    @property
-    def source(self) -> str:
-        """Where the weights come from, for the log and the tags of a run."""
-        if self.weights is not None:
-            return f"weights of {Path(self.weights).name}"
-        return f"{self.knobs.images} synthetic images of kind {self._like.kind}, {self.knobs.epochs} epochs"
-
-    @property
-    def _like(self) -> Likeness:
-        return Likeness.of(self.data_file, self.knobs.kind, self.knobs.seed)
 
     def run(
         self, tracker: Tracker, checkpoints: Checkpoints, identity: Mapping[str, str], state: dict[str, Any] | None
@@ -123,61 +131,100 @@ class WarmStart:
         """Put the first weights into the network; then set the global random states as at the start of a run.
 
         Args:
-            tracker: gets the curves `warm/...`.
+            tracker: gets the curves `warm/...` and the tag `warm_start`.
             checkpoints: save the state after each epoch.
             identity: method and key metric of the training, by name.
             state: of an interrupted warm start, to continue; None to begin.
+
+        Raises:
+            FileNotFoundError: there is no file of weights to start from.
+            ValueError: its weights are of another network; or `state` is of another warm start.
         """
-        logger.info("warm start: %s; ground truth: synthetic images only", self.source)
         if self.weights is not None:
-            self._load(Path(self.weights))
-        elif (kept := self.cache / f"{self._key()}.pt").exists() and state is None:
-            self._load(kept)
-            logger.info("the weights of an equal warm start were found: %s", kept)
+            self._take(self.weights)
         else:
-            self._train(tracker, checkpoints, identity, state)
+            self._find_or_train(tracker, checkpoints, identity, state)
+        tracker.set_tags({"warm_start": self.source})
         tracker.log_metrics({"warm/seconds": self.seconds}, 0)
         if rank() == 0:
             self._keep(self.folder / WARM)
         wait()
         manual_seed(self.knobs.seed)  # the same numbers follow, whether the weights were trained or found
 
-    def _train(
+    def _find_or_train(
         self, tracker: Tracker, checkpoints: Checkpoints, identity: Mapping[str, str], state: dict[str, Any] | None
     ) -> None:
-        """Train on synthetic slices, and keep the weights for equal warm starts."""
-        key, start = self._key() if state is None else state["warm"]["key"], time.monotonic()
-        slices = self.folder / SLICES
-        if rank() == 0:
-            write_synthetic(self._like, slices, self.knobs.images)
-            logger.info("%d synthetic slices made in %.1f s", self.knobs.images, time.monotonic() - start)
-        wait()
-        trainer = self._trainer(slices)
-        if state is not None:
-            checkpoints.resume(state, trainer, identity)
-            self.seconds = state["warm"]["seconds"]
-        last = start
+        logger.info("warm start: %s; ground truth: synthetic images only", self.source)
+        key = self._key()
+        if state is not None and state["warm"]["key"] != key:
+            raise ValueError(
+                f"{checkpoints.folder} holds an unfinished warm start with other images, knobs or first weights: resume with "
+                "the same ones, or start a new training in another ckpt_dir"
+            )
+        tracker.log_dataset(
+            self.folder / SLICES, f"synthetic images, {self.like.kind}", "warm", self.like.digest, int(self.knobs.images)
+        )
+        kept = self.cache / f"{key}.pt"
+        if not self._found(kept):
+            self._train(tracker, checkpoints, identity, state, key)
+            if rank() == 0:
+                self._keep_for_others(kept)
 
-        def end_epoch(engine: Engine) -> None:
-            nonlocal last
-            now = time.monotonic()
-            self.seconds, last = self.seconds + now - last, now
-            checkpoints.save_last(trainer, tracker.resume_id, identity, {"key": key, "seconds": self.seconds})
+    def _found(self, kept: Path) -> bool:
+        """Load the weights of an equal warm start, if the first process finds any that can be read."""
+        found = False
+        if rank() == 0 and kept.is_file():
+            try:
+                self._load(kept)
+                found = True
+            except ValueError as error:
+                logger.warning("the weights of an earlier warm start are not used: %s", error)
+        if not gather([found])[0]:
+            return False
+        self._load(kept)
+        logger.info("the weights of an equal warm start were found: %s", kept)
+        return True
 
-        self._attach(trainer, tracker, end_epoch)
-        if trainer.state.epoch < self.knobs.epochs:
-            trainer.run()
-        if rank() == 0:
-            self._keep(self.cache / f"{key}.pt")
-            slices.unlink(missing_ok=True)
-        wait()
+    def _train(
+        self,
+        tracker: Tracker,
+        checkpoints: Checkpoints,
+        identity: Mapping[str, str],
+        state: dict[str, Any] | None,
+        key: str,
+    ) -> None:
+        """Train on synthetic slices, which are written for it and deleted afterwards."""
+        start, slices = time.monotonic(), self.folder / SLICES
+        try:
+            if rank() == 0:
+                write_synthetic(self.like, slices, int(self.knobs.images))
+                logger.info("%d synthetic slices made in %.1f s", self.knobs.images, time.monotonic() - start)
+            wait()
+            trainer = self._trainer(slices)
+            if state is not None:
+                checkpoints.resume(state, trainer, identity)
+                self.seconds = state["warm"]["seconds"]
+            last = start
+
+            def end_epoch(engine: Engine) -> None:
+                nonlocal last
+                now = time.monotonic()
+                self.seconds, last = self.seconds + now - last, now
+                checkpoints.save_last(trainer, tracker.resume_id, identity, {"key": key, "seconds": self.seconds})
+
+            self._log(trainer, tracker)
+            trainer.add_event_handler(Events.EPOCH_COMPLETED, end_epoch)
+            if trainer.state.epoch < self.knobs.epochs:
+                trainer.run()
+        finally:
+            if rank() == 0:
+                slices.unlink(missing_ok=True)
 
     def _trainer(self, slices: Path) -> Trainer:
         knobs = self.knobs
         dataset = build_dataset(str(slices), "train", cache_device=self.cache_device)
         loader = build_loader(dataset, knobs.batch_size, True, self.num_workers, knobs.seed)
-        optimizer = build_optimizer(self.network, knobs.lr, knobs.weight_decay)
-        epochs = positive_int("warm_epochs", knobs.epochs)
+        optimizer, epochs = build_optimizer(self.network, knobs.lr, knobs.weight_decay), int(knobs.epochs)
         schedule = Schedule(optimizer, "cosine", epochs=epochs * len(loader), end=LAST_RATE)  # stepped after every step
         device, loss = self.physics.mask.device, SupervisedOnSplits(self.split, knobs.alpha)
         return Trainer(
@@ -185,8 +232,9 @@ class WarmStart:
             clip=knobs.clip, seed=knobs.seed, scheduler=schedule,
         )  # fmt: skip
 
-    def _attach(self, trainer: Trainer, tracker: Tracker, end_epoch: Callable[[Engine], None]) -> None:
-        losses: list[torch.Tensor] = []
+    def _log(self, trainer: Trainer, tracker: Tracker) -> None:
+        """Step the learning rate after each step, and log the mean loss of each epoch."""
+        losses, start = list[torch.Tensor](), time.monotonic()
 
         def step(engine: Engine) -> None:
             output: Any = engine.state.output
@@ -196,43 +244,52 @@ class WarmStart:
         def log(engine: Engine) -> None:
             loss, epoch = float(torch.stack(losses).mean()), engine.state.epoch
             losses.clear()
-            end_epoch(engine)
             tracker.log_metrics({"warm/loss": loss, "warm/epoch": epoch}, engine.state.iteration)
-            logger.info("warm epoch %d/%d  loss %.5f  %.1f s in all", epoch, engine.state.max_epochs, loss, self.seconds)
+            seconds = time.monotonic() - start
+            logger.info("warm epoch %d/%d  loss %.5f  %.1f s in all", epoch, engine.state.max_epochs, loss, seconds)
 
         trainer.add_event_handler(Events.ITERATION_COMPLETED, step)
         trainer.add_event_handler(Events.EPOCH_COMPLETED, log)
 
     def _key(self) -> str:
-        """Digest of all that determines the trained weights: data file, knobs, first weights, number of processes."""
-        like = self._like
+        """Digest of all that determines the trained weights: slices, knobs, network, first weights, number of processes."""
         facts = {
-            "images": _digest({"first": draw(like.kind, 1, like.header.size, like.seed)}),  # another generator, other images
-            "like": file_digest(self.data_file),
-            "knobs": list(self.knobs),
-            "split": [self.split.unit, self.split.split_ratio, self.split.n_center],
-            "network": _digest(unwrapped(self.network).state_dict()),
-            "architecture": architecture(unwrapped(self.network)),
+            "slices": self.like.digest,
+            "knobs": asdict(replace(self.knobs, kind=self.like.kind)),
+            "split": vars(self.split),
+            "network": module_settings(unwrapped(self.network)),
+            "weights": weights_digest(unwrapped(self.network)),
+            "version": __version__,
+            "device": self.physics.mask.device.type,
             "processes": world_size(),
         }
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]
 
-    def _keep(self, path: Path) -> None:
+    def _keep_for_others(self, kept: Path) -> None:
+        """Keep the weights for equal warm starts; a folder that can't be written is no reason to stop."""
+        try:
+            self._keep(kept, shared=True)
+        except OSError as error:
+            logger.warning("the weights of the warm start can't be kept for others: %s", error)
+
+    def _keep(self, path: Path, shared: bool = False) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_or_not(path) as temporary:
+        with whole_or_not(path, shared=shared) as temporary:
             network = unwrapped(self.network)
-            state = {"reconstructor": network.state_dict(), "architecture": architecture(network), "seconds": self.seconds}
+            state: dict[str, Any] = {"reconstructor": network.state_dict(), "architecture": architecture(network)}
+            state |= {"seconds": self.seconds, "source": self.source, "synthetic": self.synthetic}
             torch.save(state, temporary)
 
-    def _load(self, path: Path) -> None:
+    def _load(self, path: Path) -> dict[str, Any]:
         state = load_first_weights(path, self.network)
         self.seconds = float(state.get("seconds", 0.0))
+        return state
 
-
-def _digest(tensors: Mapping[str, Tensor]) -> str:
-    """Return a digest of tensors and their names."""
-    digest = hashlib.sha256()
-    for name, value in tensors.items():
-        digest.update(name.encode())
-        digest.update(value.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
+    def _take(self, path: Path) -> None:
+        """Load the weights that the user gives, and say what they have seen as far as their file does."""
+        state = self._load(path)
+        origin = state.get("source", f"epoch {state.get('epoch', 'unknown')} of a training")
+        self.source = f"weights of {path.name}: {origin}"
+        self.synthetic = bool(state.get("synthetic", False))
+        seen = "synthetic images only" if self.synthetic else "not known, see the training that the weights come from"
+        logger.info("warm start: %s; ground truth: %s", self.source, seen)

@@ -1,7 +1,7 @@
 from es_medical.losses.base import Loss, LossValue, Reconstructor, Weighting, mean_product, mean_square
 from es_medical.losses.build import build_loss
 from es_medical.losses.equivariant_imaging import EquivariantImaging
-from es_medical.losses.fidelity import MeasurementConsistency, Supervised, Untrained
+from es_medical.losses.fidelity import MeasurementConsistency, Supervised, SupervisedOnSplits, Untrained
 from es_medical.losses.photon import LOG_DOMAINS, PhotonSplitting
 from es_medical.losses.splitting import EquivariantSplitting, SeveralSplits
 from es_medical.losses.sure import Sure
@@ -22,6 +22,7 @@ __all__ = [
     "Reconstructor",
     "SeveralSplits",
     "Supervised",
+    "SupervisedOnSplits",
     "Sure",
     "Unsure",
     "Untrained",

@@ -6,7 +6,7 @@ from typing import NoReturn
 import torch
 
 from es_medical.losses.base import LossValue, Reconstructor, Weighting, mean_square
-from es_medical.physics.base import noise_level, per_item, recorruption
+from es_medical.physics.base import noise_level, recorruption
 from es_medical.physics.batch import Batch
 from es_medical.randomness import uniform
 from es_medical.splits import Split
@@ -35,20 +35,27 @@ class SupervisedOnSplits:
     Args:
         split: draws M1.
         alpha: recorruption strength.
+
+    Raises:
+        ValueError: alpha is not positive.
     """
 
     needs_image = True
 
     def __init__(self, split: Split, alpha: float = 0.5) -> None:
+        if not alpha > 0:
+            raise ValueError(f"alpha must be > 0, got {alpha}")
         self.split, self.alpha, self.supervised = split, alpha, Supervised()
 
     def __call__(self, reconstructor: Reconstructor, batch: Batch, generator: Generator | None = None) -> LossValue:
         """Return the loss of each item. Raises ValueError without ground truth or without a noise level."""
         y, physics = batch.y, batch.physics
-        whole = per_item((uniform((len(y),), generator, y.device) < 0.5).to(y), y)
-        m = torch.lerp(self.split(physics, len(y), generator), physics.mask, whole)
-        omega = recorruption(physics.masked(m), y, noise_level(None, batch.sigma), generator)
-        seen = replace(batch, y=m * y + (1 - whole) * self.alpha * omega, physics=physics.masked(m))
+        part = (uniform((len(y),), generator, y.device) < 0.5).to(y).view(-1, *[1] * (y.ndim - 1))  # 1: the item is split
+        m1 = self.split(physics, len(y), generator)
+        m = torch.where(part > 0, m1, physics.mask)
+        physics1 = physics.masked(m)
+        omega = recorruption(physics1, y, noise_level(None, batch.sigma), generator)
+        seen = replace(batch, y=m * y + part * self.alpha * omega, physics=physics1)
         return self.supervised(reconstructor, seen, generator)
 
 

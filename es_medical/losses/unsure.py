@@ -89,11 +89,16 @@ def attach_multiplier(module: nn.Module, initial: float) -> nn.Module:
     """
     if not 0 < initial < math.inf:
         raise ValueError(f"a first guess of the noise level must be positive, got {initial}")
-    if any(name.split(".")[-1] == NAME for name, _ in module.named_parameters()):
+    if has_multiplier(module):
         raise ValueError(f"{type(module).__name__} already has a {NAME}")
     device = next((parameter.device for parameter in module.parameters()), None)
     module.register_parameter(NAME, nn.Parameter(torch.tensor(2 * math.log(initial), device=device)))
     return module
+
+
+def has_multiplier(module: nn.Module) -> bool:
+    """Whether a module, or one inside it, has the parameter `noise_multiplier`."""
+    return any(name.split(".")[-1] == NAME for name, _ in module.named_parameters())
 
 
 def multiplier(reconstructor: Reconstructor | nn.Module) -> Tensor:

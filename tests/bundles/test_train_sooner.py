@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tiny import BUNDLE_NAMES, execute, runs, workflow, write_slices_for
+from tiny import BUNDLE_NAMES, execute, names, runs, workflow, write_slices_for
 
 from es_medical.losses import FrequencyWeighting, RampWeighting
 
@@ -82,9 +82,12 @@ def test_stopped_and_resumed_training_equals_one_that_went_through(trained, work
         assert torch.equal(straight["average"]["weights"][name], resumed["average"]["weights"][name])
 
 
-def test_what_learns_nothing_takes_the_knobs_too(client, workflow_uri, tmp_path):
+def test_what_learns_nothing_takes_the_knobs_too(client, workflow_uri, tmp_path, caplog):
     """As a group of runs with one overlay hands them to every method."""
-    execute(job("fastmri_synthetic", tmp_path, workflow_uri, method="tikhonov"))
+    with caplog.at_level("INFO", logger="es_medical"):
+        execute(job("fastmri_synthetic", tmp_path, workflow_uri, method="tikhonov", warm_images=4))
+    assert "tikhonov learns nothing: epochs, lr, resume, the warm start and the other knobs of a training" in caplog.text
+    assert "warm.pt" not in names(tmp_path / "models")
     (run,) = runs(client, tmp_path.name)
     assert run.info.status == "FINISHED"
     (kept,) = torch.load(tmp_path / "models" / "reconstructor.pt")["reconstructor"].values()

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import torch
 from processes import PYTHON, shell
 from tiny import execute, runs, workflow, write_slices_for
 
@@ -42,13 +43,23 @@ def test_both_hold_the_same_weights_also_when_resumed(trained, bundle):
 
 
 @pytest.mark.parametrize("bundle", BUNDLES)
+def test_both_start_from_one_warm_start_which_is_found_again(trained, client, bundle):
+    """Its steps are divided between them: two for four images; the last training starts from the same weights as the first."""
+    (run,) = runs(client, bundle)
+    assert [metric.step for metric in client.get_metric_history(run.info.run_id, "warm/loss")] == [2]
+    first, again = (torch.load(trained.folder / name / "models" / "warm.pt") for name in (bundle, f"{bundle}-resumed"))
+    assert all(torch.equal(value, again["reconstructor"][name]) for name, value in first["reconstructor"].items())
+    assert trained.output.count("warm epoch 1/1") == 2 * len(BUNDLES)
+
+
+@pytest.mark.parametrize("bundle", BUNDLES)
 def test_first_process_alone_logs(trained, client, bundle):
     (run,) = runs(client, bundle)
     assert run.info.status == "FINISHED"
     losses = client.get_metric_history(run.info.run_id, "train/loss")
     assert [metric.step for metric in losses] == [1, 2, 3, 4]
     assert trained.output.count("epoch 1/2") == len(BUNDLES)
-    assert trained.output.count("held-out error") == 3 * len(BUNDLES)  # one table for each training
+    assert trained.output.count("Test slices") == 3 * len(BUNDLES)  # one table for each training
 
 
 @pytest.mark.parametrize("bundle", BUNDLES)

@@ -16,7 +16,7 @@ def train(folder: Path, data_file: Path, uri: str, bundle: str, epochs: int, res
     files = ["train.yaml", "multi_gpu_train.yaml"]
     log = None if world_size() == 1 else False  # the bundle's logging.conf once, before the processes have joined
     knobs = {"batch_size": 1, "logging_file": log, "epochs": epochs, "resume": resume}
-    knobs |= {"ema": 0.9, "warmup": 3, "n_splits": 2}
+    knobs |= {"ema": 0.9, "warmup": 3, "n_splits": 2, "warm_images": 4, "warm_epochs": 1}
     one = workflow(files, folder, data_file, uri, bundle, **knobs)
     one.initialize()
     one.run()

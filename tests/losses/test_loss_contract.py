@@ -21,6 +21,7 @@ from es_medical.losses import (
     Reconstructor,
     SeveralSplits,
     Supervised,
+    SupervisedOnSplits,
     Sure,
     Unsure,
     attach_multiplier,
@@ -43,6 +44,8 @@ class Row(NamedTuple):
     needs_image: bool = False
     by_item: bool = True
     """Whether the value of an item depends on its own generator alone."""
+    needs_noise: bool = False
+    """Whether it takes the noise level of the data, and has none of its own."""
     counts: bool = False
     """Whether measurements are of photons in a CT scanner, in place of k-space."""
 
@@ -58,6 +61,7 @@ LOSSES: dict[str, Row] = {
         lambda sigma=0.1, factor=1.0: SeveralSplits(EquivariantSplitting(LINES, sigma, sigma_factor=factor), 3), True
     ),
     "supervised": Row(lambda *_: Supervised(), needs_image=True),
+    "supervised, on splits": Row(lambda *_: SupervisedOnSplits(LINES), needs_image=True, needs_noise=True),
     "MC": Row(lambda *_: MeasurementConsistency()),
     "SURE": Row(lambda sigma=0.1, factor=1.0: Sure(sigma, sigma_factor=factor), True),
     "SURE, weighted": Row(
@@ -210,6 +214,10 @@ def test_noise_level_of_the_data_is_not_used_beside_the_own_one(row):
     """A loss that assumes none has no use for it either."""
     f, batch = problem(row)
     without = changed(batch, sigma=None)
+    if row.needs_noise:
+        with pytest.raises(ValueError, match="no noise level: give sigma here, or data with a noise level"):
+            row.make()(f, without, rng())
+        return
     assert torch.equal(row.make()(f, without, rng()).total, row.make()(f, batch, rng()).total)
 
 
@@ -244,6 +252,7 @@ def test_networks_are_reconstructors():
 IMPOSSIBLE = [
     (EquivariantSplitting, (LINES,), {"alpha": 0.0}, "alpha must be > 0 and consistency_weight >= 0, got 0.0 and 1.0"),
     (EquivariantSplitting, (LINES,), {"consistency_weight": -1.0}, "got 0.5 and -1.0"),
+    (SupervisedOnSplits, (LINES,), {"alpha": 0.0}, "alpha must be > 0, got 0.0"),
     (SeveralSplits, (EquivariantSplitting(LINES), 0), {}, "n_splits must be at least 1, got 0"),
     (Sure, (), {"sigma": float("nan")}, "sigma and sigma_factor must be >= 0, got nan and 1.0"),
     (EquivariantImaging, (TURNS,), {"weight": -0.5}, "weight must be >= 0, got -0.5"),
