@@ -9,11 +9,11 @@ from torch import Tensor
 
 from es_medical.types import Image, Mask
 
-WIDTHS = (math.inf, 5.0, 2.0, 1.0, 0.55)
+WIDTHS = (math.inf, 5.0, 2.0, 1.0, 0.5)
 """Standard deviations of the Gaussians in pixels, from coarse to fine; the first one averages over the image."""
 
 HALF = 0.1
-"""Coverage (g * m)(i) at which half of what is still missing at pixel i is added; one value in reach counts 1 at its place."""
+"""Coverage (g * m)(i) at which half of what is still missing at i is added; a measured value covers its own pixel by 1."""
 
 
 def normalised_convolution(y: Image, mask: Mask) -> Image:
@@ -26,34 +26,33 @@ def normalised_convolution(y: Image, mask: Mask) -> Image:
     so a pixel takes its value from the finest g that reaches a measured value. Where there are several channels, each g first
     adds the average over all of them (the channels of a photograph vary together), and then that of each channel.
 
-    All convolutions are cyclic and all g symmetric: the estimate commutes with cyclic shifts, rotations by 90 degrees and
-    flips of y and its mask. Measured values are approached, not kept, as they may be noisy. Nothing measured gives zero.
+    The estimate commutes with rotations by 90 degrees and flips of y and its mask, and with shifts that keep all measured
+    values in the image. The image ends at its border: opposite edges of a photograph do not continue each other. Measured
+    values are approached, not kept, as they may be noisy. Nothing measured gives zero.
 
     Args:
         y: images (B, C, H, W).
         mask: 0 or 1, broadcastable to y.
 
-    Source: Knutsson and Westin (1993), "Normalized and differential convolution", CVPR; of residuals, as in matching
-    pursuit from coarse to fine.
+    Source: Knutsson and Westin (1993), "Normalized and differential convolution", CVPR, here of the residual at each width.
     """
-    x = torch.zeros_like(y)
-    mask = mask.to(y).expand(-1, *y.shape[1:])  # (B or 1, C, H, W)
-    for width in WIDTHS:
-        if y.shape[1] > 1:
-            x = x + _smooth((mask * (y - x)).sum(1, keepdim=True), width) / (_smooth(mask.sum(1, keepdim=True), width) + HALF)
-        x = x + _smooth(mask * (y - x), width) / (_smooth(mask, width) + HALF)
+    x, mask = torch.zeros_like(y), mask.to(y).expand(-1, *y.shape[1:])  # (B or 1, C, H, W)
+    with torch.autocast(y.device.type, enabled=False):
+        for width in WIDTHS:
+            if y.shape[1] > 1:
+                x = x + _mean((mask * (y - x)).sum(1, keepdim=True), mask.sum(1, keepdim=True), width)
+            x = x + _mean(mask * (y - x), mask, width)
     return x
 
 
-def _smooth(x: Image, width: float) -> Image:
-    """Return g * x, a cyclic convolution with a Gaussian that is 1 at its centre."""
-    height, length = x.shape[-2:]
-    rows, columns = (_response(n, width).to(x) for n in (height, length))
-    return torch.fft.irfft2(torch.fft.rfft2(x) * (rows[:, None] * columns[: length // 2 + 1]), s=(height, length))
+def _mean(residual: Image, mask: Mask, width: float) -> Image:
+    """Return (g * r) / (g * m + HALF), where nothing is measured outside the image."""
+    rows, columns = (_gaussian(n, width).to(residual) for n in residual.shape[-2:])
+    return (rows @ residual @ columns) / (rows @ mask @ columns + HALF)
 
 
 @lru_cache(maxsize=64)
-def _response(n: int, width: float) -> Float[Tensor, " n"]:
-    """Return the discrete Fourier transform of a Gaussian on a circle of n pixels, float64; it is real, as g is symmetric."""
-    distance = torch.minimum(torch.arange(n), n - torch.arange(n)).double()
-    return torch.fft.fft(torch.exp(-0.5 * (distance / width) ** 2)).real
+def _gaussian(n: int, width: float) -> Float[Tensor, "n n"]:
+    """Return g(i - j), 1 at its centre, for pixels i and j of a line of n; float64."""
+    place = torch.arange(n, dtype=torch.float64)
+    return torch.exp(-0.5 * ((place[:, None] - place) / width) ** 2)
