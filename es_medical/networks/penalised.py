@@ -5,12 +5,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from es_medical.physics.base import Operator, Projection
 from es_medical.physics.compressed_sensing import CompressedSensing
 from es_medical.physics.conjugate_gradient import conjugate_gradient
+from es_medical.physics.differences import Differences, differences, differences_adjoint
 from es_medical.physics.virtual import VirtualPhysics
 from es_medical.types import Image, Measurement, PerItem
 
@@ -22,37 +22,11 @@ CLOSED_FORM = (Projection, CompressedSensing)
 LARGEST = 8.0
 """Upper bound on |D|^2, the largest eigenvalue of D^T D."""
 
-Differences = Float[Tensor, "2 b c h w"]
-"""Vertical and horizontal differences of images."""
-
 PROX_TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
 RELAXATION, INNER, EVERY = 1.9, 0.1, 20
 SCALE, SCALE_CG, HEAVY = 0.04, 0.01, 0.3  # steps of total variation: a smaller one takes fewer conjugate gradients
 PROGRESS, PATIENCE = 0.8, 3  # a bound that has not fallen by a fifth in 60 iterations is at rounding
 _WARNED: set[str] = set()
-
-
-def differences(x: Image) -> Differences:
-    """Return D x: x[i + 1, j] - x[i, j] and x[i, j + 1] - x[i, j], zero at the last row or column.
-
-    >>> differences(torch.tensor([[[[1.0, 4.0]]]])).flatten().tolist()
-    [0.0, 0.0, 3.0, 0.0]
-    """
-    d = x.new_zeros(2, *x.shape)
-    torch.sub(x[..., 1:, :], x[..., :-1, :], out=d[0, ..., :-1, :])
-    torch.sub(x[..., 1:], x[..., :-1], out=d[1, ..., :-1])
-    return d
-
-
-def differences_adjoint(d: Differences) -> Image:
-    """Return D^T d, minus the divergence."""
-    rows, columns = d[0, ..., :-1, :], d[1, ..., :-1]
-    x = torch.zeros_like(d[0])
-    x[..., 1:, :] += rows
-    x[..., :-1, :] -= rows
-    x[..., 1:] += columns
-    x[..., :-1] -= columns
-    return x
 
 
 def variation(x: Image) -> PerItem:

@@ -41,7 +41,10 @@ class Operator(LinearPhysics):
         return self.A_adjoint(y)
 
     def estimate(self, y: Measurement) -> Image:
-        """Return the best cheap linear reconstruction (B, C, H, W), a better start than `initial` where there is one."""
+        """Return the best cheap reconstruction (B, C, H, W) without training, a better start than `initial` where there is one.
+
+        It scales with y, and that of A T_g is T_g^-1 of that of A.
+        """
         return self.initial(y)
 
     def masked(self, m: Mask) -> "Operator":

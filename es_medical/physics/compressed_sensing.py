@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 from es_medical.physics.base import Operator, per_item
 from es_medical.physics.gram import Gram, Solve, each, restricted_inverse
 from es_medical.physics.masks import GivenMask, read_mask
+from es_medical.physics.smooth import smooth_least_squares
 from es_medical.types import Image, Mask
 
 Rows = Float[Tensor, "b m"]
@@ -86,6 +87,11 @@ class CompressedSensing(Operator):
     def initial(self, y: Rows) -> Image:
         """Return the pseudo-inverse reconstruction, where networks start."""
         return self.A_dagger(y)
+
+    def estimate(self, y: Rows) -> Image:
+        """Return the smooth least-squares image (see `smooth_least_squares`): the pseudo-inverse knows no neighbours."""
+        diagonal = self.matrix.square().sum() / self.matrix.shape[1]  # mean of A^T A, with all rows
+        return smooth_least_squares(self.A_adjoint_A, self.A_adjoint(y), diagonal)
 
     def prox_l2(self, z: Image, y: Rows, gamma: float | Tensor) -> Image:
         """argmin_x gamma/2 |A x - y|^2 + 1/2 |x - z|^2, gamma a number or (B,); differentiable in z, y and gamma.

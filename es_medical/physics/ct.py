@@ -1,5 +1,6 @@
 """Computed tomography, A x = line integrals of an image, as a sparse matrix; its proximal step by conjugate gradients."""
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from es_medical.physics.ct_geometry import Geometry
 from es_medical.physics.ct_matrix import system_matrix
 from es_medical.physics.fbp import Filter, fbp
 from es_medical.physics.masks import GivenMask, read_mask
+from es_medical.physics.smooth import smooth_least_squares
 from es_medical.physics.sparse import Csr, csr_pair, largest_singular_value, product
 from es_medical.types import Image, Mask, Measurement
 
@@ -50,11 +52,14 @@ class CT(Operator):
     norm: Tensor
     """|L|, what L is divided by, or 1 without `unit_norm`; float64, 0-dimensional."""
     _turned: tuple["CT", ...] = ()
+    _diagonal: float
+    """Mean diagonal of A^T A with all rays."""
 
     def __init__(self, geometry: Geometry, mask: GivenMask | None = None, unit_norm: bool = True) -> None:
         matrix, transpose = csr_pair(system_matrix(geometry))
         norm = largest_singular_value(matrix, transpose) if unit_norm else torch.ones((), dtype=torch.float64)
         self._setup(geometry, matrix, transpose, norm, ray_mask(torch.ones(1) if mask is None else mask, geometry))
+        self._diagonal = float(matrix.values.double().square().sum() / norm**2) / math.prod(geometry.size)
 
     def _setup(self, geometry: Geometry, matrix: Csr, transpose: Csr, norm: Tensor, mask: Mask) -> None:
         super().__init__(img_size=(1, *geometry.size))
@@ -113,6 +118,13 @@ class CT(Operator):
         """Return the filtered back-projection with a ramp filter, where networks start."""
         return self.fbp(y)
 
+    def estimate(self, y: Measurement) -> Image:
+        """Return the smooth least-squares image (see `smooth_least_squares`), with fewer streaks than filtered back-projection.
+
+        Raises ValueError for sinograms of another size.
+        """
+        return smooth_least_squares(self.A_adjoint_A, self.A_adjoint(y), self._diagonal)
+
     def fbp(self, y: Measurement, filter: Filter = "ramp") -> Image:
         """Filtered back-projection with a "ramp" or "hann" filter, in the units of the image; see `physics.fbp`."""
         self._check(y, (1, *self.geometry.shape))
@@ -161,6 +173,7 @@ class CT(Operator):
         other = CT.__new__(CT)
         other._setup(geometry, matrix, transpose, self.norm, mask)
         other._turned = self._turned if geometry is self.geometry else ()
+        other._diagonal = self._diagonal
         return other
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> "CT":

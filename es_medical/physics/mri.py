@@ -1,6 +1,9 @@
 """Single-coil accelerated MRI, A = M F, in closed form."""
 
+import torch
+
 from es_medical.physics.base import Operator, Projection
+from es_medical.physics.focal import focal_least_squares
 from es_medical.physics.fourier import fft2c, filter_kspace, ifft2c
 from es_medical.physics.masks import GivenMask, read_mask
 from es_medical.types import Image, KSpace, Mask
@@ -51,6 +54,10 @@ class MRI(Projection, KSpaceOperator):
         """F^T M F x, a projection. Raises ValueError for images of another size."""
         self._check(x, (2, *self.image_size))
         return filter_kspace(x, self.mask)
+
+    def estimate(self, y: KSpace) -> Image:
+        """Return the focal least-squares image (see `focal_least_squares`). Raises ValueError for k-space of another size."""
+        return focal_least_squares(self.A_adjoint_A, self.A_adjoint(y), torch.ones(1))
 
     @property
     def _items(self) -> int:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from es_medical.physics.base import per_item
 from es_medical.physics.conjugate_gradient import least_squares, proximal_step
+from es_medical.physics.focal import focal_least_squares
 from es_medical.physics.fourier import AXES, dft, inverse_dft, to_channels, to_complex
 from es_medical.physics.masks import GivenMask
 from es_medical.physics.mri import KSpaceOperator, sampling_mask
@@ -70,6 +71,11 @@ class MultiCoilMRI(KSpaceOperator):
     def A_dagger(self, y: CoilKSpace) -> Image:
         """Least-squares image of least norm, to the tolerance of conjugate gradients; zero where all maps are."""
         return to_channels(least_squares(self._normal, to_complex(self.A_adjoint(y))))
+
+    def estimate(self, y: CoilKSpace) -> Image:
+        """Return the focal least-squares image (see `focal_least_squares`). Raises ValueError for k-space of another size."""
+        diagonal = self.parts.square().sum((1, -1)).amax((1, 2))  # of sum_c |S_c|^2
+        return focal_least_squares(self.A_adjoint_A, self.A_adjoint(y), torch.where(diagonal > 0, diagonal, 1))
 
     def A_adjoint_A(self, x: Image) -> Image:
         """A^T A x without going through k-space in its centred order. Raises ValueError for images of another size."""
