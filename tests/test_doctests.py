@@ -4,9 +4,12 @@ import importlib
 import pytest
 
 MODULES = [
-    *("data.geometry", "data.stack", "metrics.image", "networks.penalised", "networks.shift_equivariant", "randomness"),
+    *("data.geometry", "data.stack", "metrics.image", "networks.shift_equivariant", "randomness"),
     *(f"groups.{name}" for name in ("dihedral", "interpolated", "rotations", "shifts")),
-    *(f"physics.{name}" for name in ("compressed_sensing", "conjugate_gradient", "ct", "ct_geometry", "fbp", "gram")),
+    *(
+        f"physics.{name}"
+        for name in ("compressed_sensing", "conjugate_gradient", "ct", "ct_geometry", "differences", "fbp", "gram")
+    ),
     *(f"physics.{name}" for name in ("masks", "mri", "multicoil", "noise", "pixels", "sparse", "transmission")),
 ]
 
