@@ -15,6 +15,7 @@ from data_prep.images.options import DIV2KOptions, MNISTOptions
 from data_prep.mri.options import FastMRIOptions
 from data_prep.run.manifest import default_salt, output_path
 from data_prep.run.options import DryRun, Out, Overwrite, Salt, Workers, command
+from data_prep.synthetic.options import SyntheticOptions
 
 if TYPE_CHECKING:
     from data_prep.run.runner import O, PrepRun
@@ -173,6 +174,25 @@ def mnist(
 
     with prep_run("mnist", out, "mnist.h5", options, salt) as run:
         return prepare(run, src, dry_run, overwrite)
+
+
+@command(app)
+def synthetic(
+    like: Annotated[Path, typer.Argument(help="Slice file whose operator, masks, coils, sizes and noise levels are taken.")],
+    out: Out,
+    options: SyntheticOptions,
+    overwrite: Overwrite = False,
+) -> bool:
+    """Procedural images, measured like those of a slice file: what a warm start (`--warm_images`) trains on.
+
+    No real image is in them, and no image or measurement of LIKE is read. The file says that its images are synthetic, and so
+    do its manifest and the MLflow runs that use it. Its slices are those of a warm start with the same kind and seed. A folder
+    as OUT gets synthetic.h5. A second run with the same LIKE and options does nothing.
+    """
+    from data_prep.synthetic.slices import prepare
+
+    with prep_run("synthetic", out, "synthetic.h5", options) as run:
+        return prepare(run, like, overwrite)
 
 
 @command(demo_app, "mri")

@@ -19,8 +19,8 @@ from es_medical.physics.base import measure
 from es_medical.physics.transmission import COUNTED, Transmission
 from es_medical.randomness import item_generator
 from es_medical.synthetic import KINDS, draw
+from es_medical.synthetic.kinds import block_size
 
-BLOCK = 32  # slices made at a time; what a slice holds does not depend on it
 SYNTHETIC = "synthetic_images"
 """Entry of a slice file's configuration that marks its images as synthetic: their kind."""
 
@@ -100,9 +100,9 @@ class Likeness:
 
     def records(self, n: int, first: int = 0, split: str = "train") -> Iterator[SliceRecord]:
         """Make the synthetic slices first ... first + n - 1; a slice depends on the file, kind, seed and its number alone."""
-        acquired = self._acquired()
-        for start in range(first, first + n, BLOCK):
-            yield from self._block(acquired, start, min(BLOCK, first + n - start), split)
+        acquired, step = self._acquired(), block_size(self.header.size)
+        for start in range(first, first + n, step):
+            yield from self._block(acquired, start, min(step, first + n - start), split)
 
     def _acquired(self) -> SliceDataset:
         """Open the training slices of the file, or all slices of a file without training slices; their images are not read."""
@@ -158,11 +158,13 @@ def synthetic_kind(path: str | Path) -> str:
 def kind_for(header: SliceHeader) -> str:
     """Choose the kind of synthetic images that resemble what a slice file was measured from, by its header alone.
 
-    Recorded k-space has a phase, simulated k-space of real images has none.
+    Recorded k-space has a phase, simulated k-space of real images has none. A file of synthetic images has a kind.
 
     >>> kind_for(SliceHeader(0.1, torch.ones(4), modality="CT")), kind_for(SliceHeader(0.1, torch.ones(4), channels=2))
     ('ct', 'mr')
     """
+    if SYNTHETIC in header.configuration:
+        return str(header.configuration[SYNTHETIC])
     if header.modality == "MR":
         recorded = header.coils or header.configuration.get("measurements") == "real"
         return "mr_phase" if recorded else "mr"

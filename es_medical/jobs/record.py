@@ -15,6 +15,7 @@ from es_medical.data import file_digest
 from es_medical.engine.config import resolved_configuration
 from es_medical.engine.distributed import rank
 from es_medical.engine.evaluator import Case
+from es_medical.engine.synthetic_slices import synthetic_kind
 from es_medical.methods import METHODS
 from es_medical.output.pictures import picture
 from es_medical.tracking import NullTracker, Tracker
@@ -74,15 +75,18 @@ class Record:
         configuration = resolved_configuration()
         knobs = {name: value for name, value in configuration.items() if not isinstance(value, dict) and name not in STEPS}
         size = next(iter(engines.values())).physics.image_size  # type: ignore[attr-defined]  # our engines
+        kind = synthetic_kind(self.data_file)
         groups = {"study": self.study, "mlflow.parentRunId": self.parent_run, "image_size": f"{size[0]} x {size[1]}"}
+        groups["synthetic_images"] = kind or None
         tags = {name: str(value) for name, value in (dict(self.tags) | groups).items() if value is not None}
         tracker.start(knobs, yaml.safe_dump(configuration, sort_keys=False), tags, epoch)
         path = Path(self.data_file)
         digest = file_digest(path) if rank() == 0 else ""
         for context, engine in engines.items():
-            tracker.log_dataset(path, f"{path.name}:{context}", context, digest, _size(engine))
+            name = f"{path.name}:{context}" + (f" (synthetic images, {kind})" if kind else "")
+            tracker.log_dataset(path, name, context, digest, _size(engine))
         sizes = ", ".join(f"{_size(engine)} {context} slices" for context, engine in engines.items())
-        logger.info("%s: %s of %s", self.run_name, sizes, self.data_file)
+        logger.info("%s: %s of %s%s", self.run_name, sizes, self.data_file, f" (synthetic images, {kind})" if kind else "")
 
     def arrays(self, cases: Sequence[Case]) -> dict[str, NDArray[Any]]:
         """Stack the cases as arrays: `id` (n,), images (n, C, H, W) in stored units, and the display window."""

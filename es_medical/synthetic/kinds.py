@@ -70,12 +70,21 @@ def draw(
     height, width = (size, size) if isinstance(size, int) else size
     if min(height, width) < 16 or n < 0 or first < 0:
         raise ValueError(f"size {height} x {width}, n {n}, first {first}: sides are at least 16, n and first at least 0")
-    block = max(1, min(LARGEST_BLOCK, BLOCK_PIXELS // (height * width)))
+    block = block_size((height, width))
     parts = [torch.empty(0, KINDS[kind].channels, height, width, device=device)]
     for number in range(first // block, -(-(first + n) // block)):
         start, stop = max(first - number * block, 0), min(first + n - number * block, block)
         parts.append(_block(kind, (height, width), seed, number, block, device)[start:stop])
     return torch.cat(parts)
+
+
+def block_size(size: tuple[int, int]) -> int:
+    """Return the number of images of a size that are drawn together: to ask for fewer costs as much.
+
+    >>> block_size((64, 64)), block_size((320, 320))
+    (32, 1)
+    """
+    return max(1, min(LARGEST_BLOCK, BLOCK_PIXELS // (size[0] * size[1])))
 
 
 @torch.no_grad()

@@ -11,6 +11,7 @@ from columns import columns
 from ct_archives import ct, write, write_patients
 from idx_bytes import idx, images, put
 from PIL import Image
+from tiny import write_slices
 
 REAL = ("--measurements", "real", "--acceleration", 2, "--center-fraction", 0.2)
 
@@ -38,6 +39,12 @@ def digit_files(folder, _):
     """Two files of digits."""
     for k in range(2):
         put(folder / "SECRETFOLDER" / f"SECRET{k}.gz", images(20, seed=k))
+
+
+def recorded_slices(folder):
+    """A slice file of two coils whose slices have noise levels of their own."""
+    folder.mkdir()
+    return write_slices(folder / "SECRETLIKE.h5", coils=2, sigmas=(0.01, 0.03))
 
 
 def bad_volumes(folder, make_volume):
@@ -97,6 +104,7 @@ class Command(NamedTuple):
         workers: whether it takes a number of threads.
         preview: what a dry run says, "" where there is none; the others take a salt too.
         package: that it needs.
+        like: writes the slice file that it takes, which is no raw input.
     """
 
     words: str
@@ -109,6 +117,7 @@ class Command(NamedTuple):
     workers: bool = False
     preview: str = ""
     package: str = "h5py"
+    like: Callable[[Path], Path] | None = None
 
 
 SMALL_CT, SMALL_PHOTOS = ("--size", 16, "--views", 5), ("--size", 20, "--crop", 16)
@@ -139,13 +148,16 @@ COMMANDS = {
         "mnist", ("--sigma", 0.01), 40, (("--ratio", 0.5), "ratio 0.3 -> 0.5"), "mnist.h5", digit_files, bad_digits, False,
         "would write 40 slices of 6 x 5",
     ),
+    "synthetic images": Command(
+        "synthetic", ("--n", 40), 40, (("--seed", 1), "seed 0 -> 1"), "synthetic.h5", like=recorded_slices
+    ),
     "demo mri": Command(
         "demo mri", ("--size", 16, "--center-fraction", 0.1), 138, (("--acceleration", 2), "acceleration 4.0 -> 2.0"),
         "demo_mri.h5", package="nilearn",
     ),
     "demo ct": Command("demo ct", (*SMALL_CT, "--source", "phantom"), 12, SIGMA, "demo_ct.h5"),
     "demo natural": Command(
-        "demo natural", ("--size", 128), 184, (("--keep", 0.4), "keep None -> 0.4"), "demo_natural.h5", package="skimage"
+        "demo natural", ("--size", 128), 193, (("--keep", 0.4), "keep None -> 0.4"), "demo_natural.h5", package="skimage"
     ),
     "demo digits": Command(
         "demo digits", ("--n", 40, "--val", 10, "--test", 10), 40, (("--ratio", 0.5), "ratio 0.3 -> 0.5"), "demo_digits.h5",
@@ -164,9 +176,11 @@ class Tried:
         self.source, self.out = tmp_path / "in", tmp_path / "out" / "a.h5"
         if command.fill:
             command.fill(self.source, make_volume)
+        if command.like:
+            self.source = command.like(self.source)
 
     def run(self, *options, out=None, source=None, code=0):
-        source = [source or self.source] if self.command.fill else []
+        source = [source or self.source] if self.command.fill or self.command.like else []
         words = self.command.words.split()
         return self.prep(*words, *source, out or self.out, *self.command.options, *options, code=code).output
 

@@ -7,9 +7,10 @@ from tiny import CASES, LEVELS, SIGMA, write_images, write_sinograms, write_slic
 
 from es_medical.data import SliceDataset, read_header
 from es_medical.engine.operators import operator_of
-from es_medical.engine.synthetic_slices import BLOCK, Likeness, kind_for, synthetic_kind, write_synthetic
+from es_medical.engine.synthetic_slices import Likeness, kind_for, synthetic_kind, write_synthetic
 from es_medical.physics.transmission import COUNTED, Transmission
 from es_medical.synthetic import draw
+from es_medical.synthetic.kinds import LARGEST_BLOCK as BLOCK
 
 PHOTONS = "photons"
 KINDS = {
@@ -140,6 +141,7 @@ def test_ct_says_how_its_values_become_hounsfield_units(tmp_path):
 def test_kind_follows_from_the_header(case, tmp_path):
     header = read_header(write_slices_for(case, tmp_path / "a.h5"))
     assert kind_for(header) == KINDS.get(case, "mr")  # k-space of one coil that does not say it was recorded
+    assert kind_for(Likeness.of(tmp_path / "a.h5", seed=3).synthetic_header(5)) == kind_for(header)
 
 
 def test_an_unknown_kind_and_one_of_other_channels_name_the_fitting_ones(tmp_path):

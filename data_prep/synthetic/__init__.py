@@ -1,0 +1,1 @@
+"""Slices of synthetic images, measured like those of a file."""
