@@ -40,15 +40,15 @@ def focal_least_squares(normal: Apply, v: Image, diagonal: Tensor) -> Image:
     Source: one iteration of FOCUSS, Gorodnitsky and Rao (1997), IEEE TSP 45(3), in MRI Jung et al. (2009), MRM 61(1); there
     without the Gaussian.
     """
-    return _Focal.apply(normal, v, _spread(v), WEIGHT * diagonal.to(v).view(-1, 1, 1, 1))
+    with torch.autocast(v.device.type, enabled=False):
+        return _Focal.apply(normal, v, _spread(v), WEIGHT * diagonal.to(v).view(-1, 1, 1, 1))
 
 
 def _spread(v: Image) -> Tensor:
     """Return s, (B, 1, H, W): the square root of |v|^2 around each pixel relative to the largest, and the floor."""
     rows, columns = (gaussian(n, WIDTH).to(v) for n in v.shape[-2:])
+    rows, columns = rows / rows.sum(1, keepdim=True), columns / columns.sum(0)  # of fewer pixels at the border
     energy = rows @ v.square().sum(1, keepdim=True) @ columns
-    ones = rows.sum(1)[:, None] * columns.sum(0)  # less at the border
-    energy = energy / ones
     largest = energy.amax((1, 2, 3), keepdim=True)
     return ((energy / torch.where(largest > 0, largest, 1) + FLOOR) / (1 + FLOOR)).sqrt()
 

@@ -32,7 +32,8 @@ def smooth_least_squares(normal: Apply, v: Image, diagonal: float | Tensor) -> I
         v: A^T y, (B, C, H, W).
         diagonal: mean diagonal of A^T A when everything is measured, a number.
     """
-    return _Solve.apply(normal, v, WEIGHT * diagonal)
+    with torch.autocast(v.device.type, enabled=False):
+        return _Solve.apply(normal, v, WEIGHT * diagonal)
 
 
 class _Solve(Function):

@@ -259,9 +259,9 @@ def test_copies_compute_the_same_and_move_on_their_own(entry):
 @each_plain
 def test_autocast_changes_no_measurement(entry):
     physics, z, y = case(entry, torch.float32)
-    expected = everything(physics, z, y, 2.0, False)[:3]
+    expected = [*everything(physics, z, y, 2.0, False)[:3], physics.estimate(y)]
     with torch.autocast("cpu", torch.bfloat16):
-        found = everything(physics, z, y, 2.0, False)[:3]
+        found = [*everything(physics, z, y, 2.0, False)[:3], physics.estimate(y)]
     assert all(torch.equal(one, two) for one, two in zip(found, expected, strict=True))
 
 
