@@ -11,6 +11,7 @@ MODULES = [
         for name in ("compressed_sensing", "conjugate_gradient", "ct", "ct_geometry", "differences", "fbp", "gram")
     ),
     *(f"physics.{name}" for name in ("masks", "mri", "multicoil", "noise", "pixels", "sparse", "transmission")),
+    *("synthetic.kinds", "synthetic.leaves"),
 ]
 
 

@@ -35,7 +35,7 @@ def magnitude(sampler: Sampler, size: tuple[int, int]) -> Tensor:
     gain = torch.where(sampler.chance(0.3) > 0, sampler.uniform(0.35, 1), 1.0)  # fat and vessels may be far brighter
     image = _tissue(grid, sampler, scale, outside, mirrored, edge) * column(gain)
     image = _skull(image, sampler, outside, scale, edge)
-    image = blurred((image * bias_field(sampler, size, 0.2))[:, None], sampler.uniform(0, 0.7))[:, 0]
+    image = blurred((image * bias_field(sampler, size, 0.2))[:, None], sampler.uniform(0, 0.4))[:, 0]
     image = image * (outside < 3 * grid.pixel)  # the blur's tail ends
     return (image / image.amax((1, 2), keepdim=True).clamp(min=1e-6) * column(sampler.uniform(0.8, 1))).clamp_(0, 1)
 
