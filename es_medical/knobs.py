@@ -19,6 +19,12 @@ NO_RESULT = (
 )
 """Knobs that may differ between runs with the same result: place, speed, or what follows from the others."""
 
+AUTO = "auto"
+"""Value of a knob that follows from the data."""
+
+BY_DATA = ("split_ratio", "eval_split_input", "consistency_weight", "weighting", "step")
+"""Knobs that can be `AUTO` (see `es_medical.engine.auto`)."""
+
 OF_SPLITS = ("split_unit", "split_ratio", "acs_in_input", "n_splits", "alpha", "consistency_weight", "eval_split_input")
 """Knobs that only splitting methods use."""
 

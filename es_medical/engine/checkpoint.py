@@ -3,6 +3,7 @@
 import logging
 import uuid
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from es_medical.data import read_header
 from es_medical.data.atomic import whole_or_not
+from es_medical.engine.auto import Settings
 from es_medical.engine.distributed import gather, rank, unwrapped, wait, world_size
 from es_medical.engine.identity import Identity, architecture, complete_architecture, refuse_other_architecture
 from es_medical.engine.random_states import random_states, set_random_states
@@ -25,6 +27,7 @@ from es_medical.physics import Operator
 logger = logging.getLogger(__name__)
 
 LAST, BEST, MODEL = "last.pt", "reconstructor.pt", "model.pt"
+TRAIN_FIRST = "train first, or set ckpt_dir to the folder of a trained model"
 
 
 class Checkpoints:
@@ -43,6 +46,7 @@ class Checkpoints:
         scheduler: learning rate scheduler.
         data_file: slice file of the training; how it was prepared is saved with the best weights, so that a scan can be
             prepared in the same way.
+        settings: settings in force, saved with all weights; None for none.
     """
 
     def __init__(
@@ -54,10 +58,12 @@ class Checkpoints:
         inferer: Inferer,
         scheduler: LRScheduler,
         data_file: str | Path | None = None,
+        settings: Settings | None = None,
     ) -> None:
         self.folder, self.network, self.network_def = Path(folder), network, network_def
         self.physics, self.inferer, self.scheduler = physics, inferer, scheduler
         self.preparation = {} if data_file is None else preparation(data_file)
+        self.knobs = {} if settings is None else {"knobs": asdict(settings)}
         self.best_score, self.best_epoch = float("-inf"), 0
         self.heldout_before = float("nan")  # held-out error before training
         self.key = gather([uuid.uuid4().hex])[0]  # of this training: tells its files from another one's
@@ -78,7 +84,7 @@ class Checkpoints:
             self.best_score, self.best_epoch = score, epoch
             if rank() == 0:
                 best = {"reconstructor": unwrapped(self.network).state_dict(), "epoch": epoch, "score": score}
-                best |= {"key": self.key, "preparation": self.preparation} | self._identity._asdict()
+                best |= {"key": self.key, "preparation": self.preparation} | self.knobs | self._identity._asdict()
                 _write(best, self.folder / BEST)
                 self._write_denoiser()
         return better
@@ -121,7 +127,7 @@ class Checkpoints:
                 "warm": None if warm is None else dict(warm),
                 "average": None if trainer.average is None else trainer.average.state_dict(),
             }
-            _write(state | self._identity._asdict(), self.folder / LAST)
+            _write(state | self.knobs | self._identity._asdict(), self.folder / LAST)
 
     def read_last(self) -> dict[str, Any]:
         """Read what `save_last` wrote.
@@ -130,7 +136,7 @@ class Checkpoints:
             FileNotFoundError: there is nothing to resume.
             ValueError: it was written by another number of processes.
         """
-        state = _read(self.folder / LAST, "train first, or leave out --resume")
+        state = read_state(self.folder / LAST, "train first, or leave out --resume")
         if len(state["random"]) != world_size():
             raise ValueError(
                 f"{self.folder / LAST} was written by {len(state['random'])} processes, {world_size()} are running: "
@@ -214,7 +220,7 @@ def load_first_weights(path: Path, network: nn.Module) -> dict[str, Any]:
         FileNotFoundError: there is no such file.
         ValueError: it can't be read, holds no weights, or those of another network.
     """
-    state = _read(path, "give the file of weights to start from, warm.pt or reconstructor.pt")
+    state = read_state(path, "give the file of weights to start from, warm.pt or reconstructor.pt")
     if not isinstance(state, dict) or not {"reconstructor", "architecture"} <= state.keys():
         raise ValueError(f"{path} holds no weights of a reconstructor: expected warm.pt or reconstructor.pt of a training")
     before = complete_architecture(state["architecture"])
@@ -243,7 +249,7 @@ def load_weights(folder: str | Path, network: nn.Module, physics: Operator, infe
         ValueError: the weights belong to another network, or to a method that takes another input.
         RuntimeError: the weights come from another training than `key`.
     """
-    state = _read(Path(folder) / BEST, "train first, or set ckpt_dir to the folder of a trained model")
+    state = read_state(Path(folder) / BEST, TRAIN_FIRST)
     if key is not None and state["key"] != key:
         raise RuntimeError(f"another training has written to {folder} in the meantime: give each its own ckpt_dir")
     before, now = Identity.kept(state), Identity.of(network, physics, inferer)
@@ -267,7 +273,7 @@ def read_preparation(folder: str | Path) -> dict[str, Any]:
     Raises:
         FileNotFoundError: nothing was trained here yet.
     """
-    return _read(Path(folder) / BEST, "train first, or set ckpt_dir to the folder of a trained model").get("preparation", {})
+    return read_state(Path(folder) / BEST, TRAIN_FIRST).get("preparation", {})
 
 
 def _load(network: nn.Module, weights: dict[str, Any], folder: str | Path) -> None:
@@ -277,7 +283,8 @@ def _load(network: nn.Module, weights: dict[str, Any], folder: str | Path) -> No
         raise ValueError(f"the weights in {folder} are of another network (widths, iterations or group): {error}") from error
 
 
-def _read(path: Path, advice: str) -> dict[str, Any]:
+def read_state(path: Path, advice: str) -> dict[str, Any]:
+    """Read a file of weights; raise FileNotFoundError with `advice` if there is none, ValueError if it can't be read."""
     if not path.is_file():
         raise FileNotFoundError(f"no checkpoint at {path}: {advice}")
     try:

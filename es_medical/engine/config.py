@@ -15,7 +15,7 @@ from typing import Any
 from monai.bundle import ConfigParser, ConfigWorkflow
 from packaging.version import Version
 
-from es_medical.knobs import read_configuration
+from es_medical.knobs import AUTO, BY_DATA, read_configuration
 from es_medical.methods import current_name
 
 PACKAGES = {"monai_version": "monai", "pytorch_version": "torch", "numpy_version": "numpy"}
@@ -73,6 +73,8 @@ def check_names(given: Mapping[str, Any], shipped: Mapping[str, Any]) -> None:
 def as_typed(given: Mapping[str, Any], shipped: Mapping[str, Any]) -> dict[str, float | bool]:
     """Return the values of `given` that are text where the bundle has a number or boolean, converted to that type.
 
+    `auto` stays text, for the knobs that can follow from the data.
+
     Raises:
         ValueError: a text is neither.
 
@@ -82,6 +84,8 @@ def as_typed(given: Mapping[str, Any], shipped: Mapping[str, Any]) -> dict[str, 
     typed: dict[str, float | bool] = {}
     for name, text in given.items():
         if name not in shipped or not isinstance(text, str) or text.startswith(("$", "@", "%")):
+            continue
+        if text == AUTO and name in BY_DATA:
             continue
         default = shipped[name]
         while isinstance(default, str) and default.startswith("@") and default[1:] in shipped:

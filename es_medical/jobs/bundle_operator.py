@@ -12,6 +12,7 @@ from torch.utils.data import default_collate
 
 from es_medical.data import SliceDataset
 from es_medical.engine.config import as_typed, cause, check_names
+from es_medical.knobs import AUTO
 from es_medical.physics import (
     MRI,
     CompressedSensing,
@@ -25,6 +26,9 @@ from es_medical.physics import (
 )
 from es_medical.splits import KSPACE_UNITS, Split
 from es_medical.types import Image
+
+PAPER_RATIO = 0.8
+"""Split ratio of the paper, for `auto` without a data file."""
 
 
 class Subject(NamedTuple):
@@ -82,10 +86,15 @@ def read_subject(
     if found is None:
         physics, assumed = assumed_operator(_factory(parser, files), knobs, size)
         words = f"no data file was read; assumed from the configuration: {assumed}"
+        if knobs.get("split_ratio") == AUTO:
+            knobs |= {"split_ratio": PAPER_RATIO}
+            words += f"; split_ratio {PAPER_RATIO:g}, since {AUTO} needs a data file"
         return Subject(physics, None, None, words, knobs, _split(knobs, physics), *names)
     if size is not None:
         raise ValueError(f"the size of the images is that of the data file, {found}: --size is for use without a data file")
     physics, images = _read(parser, found, n_images)
+    if knobs.get("split_ratio") == AUTO:
+        knobs |= {"split_ratio": _built(parser, "settings").split_ratio}
     knobs |= {"data_file": found.name}  # the path is left out on purpose
     return Subject(physics, images, found, f"the operator of {found.name}", knobs, _split(knobs, physics), *names)
 
@@ -157,16 +166,21 @@ def _read(parser: ConfigParser, data_file: Path, n_images: int) -> tuple[Operato
     """Build a file's operator on the CPU and read images; if each slice has its own operator, take the first slice alone."""
     dataset = SliceDataset(data_file, limit=n_images)
     parser["data_file"], parser["device"] = str(data_file), "cpu"
-    try:
-        shared: Operator = parser.get_parsed_content("physics")
-    except RuntimeError as error:  # MONAI's wrapper
-        raise cause(error) from None
+    shared: Operator = _built(parser, "physics")
     first = default_collate([dataset[0]])
     physics = shared.of(first)
     if not dataset.with_image:
         return physics, None
     several = first if physics is not shared else default_collate([dataset[i] for i in range(len(dataset))])
     return physics, several["image"]
+
+
+def _built(parser: ConfigParser, name: str) -> Any:  # noqa: ANN401 - any object of a configuration
+    """Build one object of a configuration; raise its own error in place of MONAI's."""
+    try:
+        return parser.get_parsed_content(name)
+    except RuntimeError as error:
+        raise cause(error) from None
 
 
 SEED = 0

@@ -12,6 +12,7 @@ from monai.engines import Workflow
 from numpy.typing import NDArray
 
 from es_medical.data import file_digest
+from es_medical.engine.auto import Settings
 from es_medical.engine.config import resolved_configuration
 from es_medical.engine.distributed import rank
 from es_medical.engine.evaluator import Case
@@ -41,6 +42,8 @@ class Record:
         parent_run: ID of the parent MLflow run; None for none.
         window: values shown as black and white in pictures, in stored units.
         error_max: value shown as white in spread and error pictures.
+        settings: settings in force: values that were chosen are logged as parameters, and why as tags `auto.NAME`; None for
+            none.
     """
 
     tracking_uri: str | None
@@ -53,6 +56,7 @@ class Record:
     parent_run: str | None = None
     window: tuple[float, float] = (0.0, 1.0)
     error_max: float = 0.2
+    settings: Settings | None = None
 
     @property
     def method(self) -> str:
@@ -79,6 +83,9 @@ class Record:
         groups = {"study": self.study, "mlflow.parentRunId": self.parent_run, "image_size": f"{size[0]} x {size[1]}"}
         groups["synthetic_images"] = kind or None
         tags = {name: str(value) for name, value in (dict(self.tags) | groups).items() if value is not None}
+        if self.settings is not None:
+            knobs |= self.settings.chosen
+            tags |= {f"auto.{name}": why for name, why in self.settings.why.items()}
         tracker.start(knobs, yaml.safe_dump(configuration, sort_keys=False), tags, epoch)
         path = Path(self.data_file)
         digest = file_digest(path) if rank() == 0 else ""

@@ -80,14 +80,7 @@ STUDIES = (
         "fastmri_synthetic",
         ("x6_10db",),
         ("x6_10db", "demo"),
-        (
-            ("data_file", "demo_10db.h5"),
-            ("experiment", "fastmri_synthetic_x6_demo"),
-            ("step", "1.0"),  # the demo's own value, like the next three, is for 40 dB and not for 10 dB
-            ("split_ratio", "0.8"),
-            ("weighting", "none"),
-            ("eval_split_input", "true"),
-        ),
+        (("data_file", "demo_10db.h5"), ("experiment", "fastmri_synthetic_x6_demo")),
         "python -m data_prep fastmri SRC bundles/fastmri_synthetic/data/fastmri_x6_10db.h5 --acceleration 6 "
         "--center-fraction 0.08 --sigma 0.1",
         "python -m data_prep demo mri demo_10db.h5 --sigma 0.1",

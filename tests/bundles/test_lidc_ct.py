@@ -72,8 +72,9 @@ def test_paper_loss_is_the_papers_and_inference_takes_it(tmp_path, train, data_f
     assert (loss.weighting, loss.split.split_ratio, loss.consistency_weight) == (None, 0.8, 0.8 / 0.2)
     train(BUNDLE, tmp_path, "paper_loss.yaml", epochs=1)
     reconstruct(BUNDLE, tmp_path, data_file(BUNDLE), "paper_loss.yaml")
+    reconstruct(BUNDLE, tmp_path, data_file(BUNDLE))  # auto: the ratio that is kept with the weights
     with pytest.warns(UserWarning, match=r"were trained with split_ratio 0\.8, they are used with 0\.9"):
-        reconstruct(BUNDLE, tmp_path, data_file(BUNDLE))
+        reconstruct(BUNDLE, tmp_path, data_file(BUNDLE), split_ratio=0.9)
 
 
 def first_angles(network, seen):

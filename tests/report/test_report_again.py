@@ -6,8 +6,17 @@ import pytest
 from report_store import BUNDLES, items
 from rich.console import Console
 
+from es_medical.knobs import AUTO
 from es_medical.report.running.plan import decisive_knobs, plan
 from es_medical.report.running.reproduce import Reproduction, is_there
+
+CHOSEN = {
+    "split_ratio": "0.9",
+    "eval_split_input": "False",
+    "weighting": "frequency",
+    "step": "100.0",
+    "consistency_weight": "0.1",
+}
 
 
 @pytest.fixture
@@ -29,7 +38,9 @@ def finish(store, how):
     def log(run, without=(), name=None, **params):
         study = how().experiment(run)
         own = {name: str(value) for name, (value, _) in decisive_knobs(run, BUNDLES).items() if name not in without}
-        tags, scores = {"study": study}, {"heldout": 0.1}
+        followed = {name: CHOSEN[name] for name, value in own.items() if value == AUTO and name not in params}
+        own |= followed
+        tags, scores = {"study": study} | {f"auto.{name}": "why" for name in followed}, {"heldout": 0.1}
         params = own | params
         store.log(name or run.method, items(25), study, run.study.bundle, {}, params=params, tags=tags, metrics=scores)
 
@@ -61,7 +72,7 @@ def test_a_run_with_other_knobs_does_not_stand_for_this_one(finish, there, how):
 
 
 def test_a_knob_that_was_changed_on_resuming_counts_as_it_was_at_the_end(finish, there):
-    finish(planned(), **{"step": "3.0", "step.epoch3": str(decisive_knobs(planned(), BUNDLES)["step"][0])})
+    finish(planned(), **{"lr": "3.0", "lr.epoch3": str(decisive_knobs(planned(), BUNDLES)["lr"][0])})
     assert there(planned())
 
 
@@ -71,11 +82,13 @@ def test_a_run_from_before_a_knob_had_its_default(finish, there, knob):
     assert not there(planned())  # the demo sets another value
 
 
-def test_knobs_that_a_study_sets_back_to_their_default_are_compared(finish, there):
-    """The demo at 10 dB undoes some knobs of the demo at 40 dB."""
-    run = planned(study="mri_x6")
-    for knob, other in {"eval_split_input": "False", "weighting": "frequency", "step": "100.0"}.items():
-        finish(run, **{knob: other})
+@pytest.mark.parametrize("study", ["mri_x8", "mri_x6"])
+def test_a_knob_that_follows_from_the_data_is_there_where_it_did(finish, there, study):
+    """A run that was given a value does not stand for it, whatever the value."""
+    run = planned(study=study)
+    for knob, value in CHOSEN.items():
+        finish(run, **{knob: value})
+        finish(run, **{knob: "0.5"})
     assert not there(run)
     finish(run)
     assert there(run)

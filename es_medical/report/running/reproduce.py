@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from es_medical.knobs import knobs_in_force, same_knob
+from es_medical.knobs import AUTO, knobs_in_force, same_knob
 from es_medical.methods import METHODS, current_name
 from es_medical.report.reading.store import ReportError
 from es_medical.report.running.launch import CommandJob, Finished, last_lines, run_jobs
@@ -100,11 +100,15 @@ def is_there(client: "MlflowClient", run: Planned, how: Reproduction) -> bool:
 
 
 def _same(found: "MlflowRun", run: Planned, how: Reproduction) -> bool:
-    """Whether a run has the knobs of a planned one; older runs lack newer knobs, and had their defaults."""
+    """Whether a run has the knobs of a planned one; older runs lack newer knobs, and had their defaults.
+
+    A knob that is to follow from the data is the same in a run where it did: its parameter is what was chosen.
+    """
     params = knobs_in_force(found.data.params)
     wanted = decisive_knobs(run, how.bundles) if METHODS[run.method].trained else {}
     wanted |= {name: (value, value) for name, value in how.knobs.items()} | {"seed": (how.seed, 0)}
     wanted |= {} if run.ratio is None else {"ratio": (run.ratio, None)}
+    params |= {name: AUTO for name, (value, _) in wanted.items() if value == AUTO and f"auto.{name}" in found.data.tags}
     return all(same_knob(params.get(name, default), value) for name, (value, default) in wanted.items())
 
 
