@@ -34,7 +34,18 @@ def test_ratio_is_that_of_the_image_without_noise(tmp_path, sigma):
     path = write_slices(tmp_path / "slices.h5", splits=MANY, sigmas=(sigma,))
     physics = operator_of(str(path))
     images = smooth_images(26, (16, 16))[:24]
-    signal = physics.estimate(physics.A(images)).square().mean().sqrt()
+    signal = physics.initial(physics.A(images)).square().mean().sqrt()
+    assert of(path).ratio == pytest.approx(float(signal) / sigma, rel=0.1)
+
+
+@pytest.mark.parametrize("sigma", [0.02, 0.2])
+def test_ratio_is_of_the_pixels_that_are_measured(tmp_path, sigma):
+    path = write_images(tmp_path / "images.h5", splits=MANY, sigma=sigma)
+    physics, images = (
+        operator_of(str(path)),
+        smooth_images(78, (16, 16)).abs().reshape(-1, 16, 16)[:78].view(-1, 3, 16, 16)[:24],
+    )
+    signal = (physics.A(images).square().sum() / (24 * physics.mask.sum())).sqrt()
     assert of(path).ratio == pytest.approx(float(signal) / sigma, rel=0.1)
 
 
