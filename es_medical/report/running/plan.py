@@ -57,7 +57,8 @@ def plan(scale: str, only: Sequence[str], methods: Sequence[str], bundles: Path,
     """List the runs of a reproduction.
 
     At demo scale all methods take about the same time, in so far as network passes are the cost: epochs are those of
-    demo.yaml divided by the passes of a step. At the paper's scale they are the paper's, where it states them.
+    demo.yaml, which are for ES, times its passes of a step over those of the method. At the paper's scale they are the
+    paper's, where it states them.
 
     Args:
         scale: "demo" or "paper".
@@ -111,7 +112,9 @@ def _budget(
     noisy = (dict(settings) | dict(knobs)).get("sigma") != 0
     paper = {one.method: one.epochs for one in DURATIONS.get(study.key, ())}
     default = int(settings["epochs"])
-    epochs = default / METHODS[method].passes[noisy] if demo else paper.get(method, default)
+    splits = int(settings.get("n_splits", 1))
+    share = _passes("es", noisy, splits) / _passes(method, noisy, splits)
+    epochs = default * share if demo else paper.get(method, default)
     epochs = max(1, round(effort * epochs))
     milestones = [max(1, round(epochs * one / default)) for one in settings["lr_milestones"]]
     interval = max(1, min(int(settings["val_interval"]), epochs // 4))
@@ -125,3 +128,9 @@ def decisive_knobs(run: Planned, bundles: Path) -> dict[str, tuple[Any, Any]]:
     no_result = NO_RESULT if METHODS[run.method].split_input else (*NO_RESULT, *OF_SPLITS)
     plain = (name for name, value in given.items() if name not in no_result and not isinstance(value, dict))
     return {name: (given[name], default.get(name)) for name in plain}
+
+
+def _passes(method: str, noisy: bool, n_splits: int) -> int:
+    """Return the network passes of a training step; only splitting methods take several splits."""
+    known = METHODS[method]
+    return known.passes[noisy] * (n_splits if known.split_input else 1)
