@@ -88,7 +88,7 @@ class Likeness:
         facts = [self.kind, self.seed, header.modality, dict(header.operator), list(header.size), header.coils, header.channels]
         digest.update(json.dumps(facts, sort_keys=True).encode())
         tensors = [header.mask.to(torch.uint8), torch.empty(0) if header.matrix is None else header.matrix]
-        tensors.append(draw(self.kind, 1, header.size, self.seed))  # another version may draw other images
+        tensors.append(draw(self.kind, 8, header.size, self.seed))  # another version may draw other images
         for tensor in (*tensors, *(one for i in range(len(acquired)) for one in acquired.acquisition(i).values())):
             digest.update(tensor.contiguous().numpy().tobytes())
         return digest.hexdigest()
