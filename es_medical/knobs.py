@@ -9,13 +9,13 @@ import yaml
 
 PLACE = (
     *("method", "seed", "run_name", "ckpt_dir", "output_dir", "bundle_root", "dataset_dir"),
-    *("resume", "tracking_uri", "parent_run"),
+    *("resume", "tracking_uri", "parent_run", "warm_dir"),
 )
 """Knobs that name a run and its folders, which are not compared."""
 
 NO_RESULT = (
     *("data_file", "experiment", "scale", "key_metric", "val_interval", "lr_milestones", "run_name"),
-    *("cache_device", "num_workers", "channels_last"),
+    *("cache_device", "num_workers", "channels_last", "warm_dir"),
 )
 """Knobs that may differ between runs with the same result: place, speed, or what follows from the others."""
 

@@ -118,6 +118,7 @@ def _record(table: Table, row: Row) -> dict[str, Any]:
         score = row.scores.get(name)
         record |= {f"{name}{suffix}": getattr(score, field, None) for suffix, field in SCORE_COLUMNS.items()}
     record |= {"training_s": getattr(row.training, "seconds", None), "epochs": getattr(row.training, "epochs", None)}
+    record |= {"warm_start_s": getattr(row.training, "warm", None)}
     for name in SCORES:
         printed = getattr(row.paper, name, None)
         record |= {f"paper_{name}": getattr(printed, "mean", None), f"paper_{name}_sd": getattr(printed, "sd", None)}

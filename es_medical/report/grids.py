@@ -162,8 +162,8 @@ def race_grid(found: Race | None) -> Grid | None:
 
 
 _TIME = (
-    "Time is that of the training steps; validation is not counted. Between two validations the PSNR is interpolated. The "
-    "third column compares all methods at the training time of the shortest training."
+    "Time is that of the training steps, those of a warm start included; validation is not counted. Between two validations "
+    "the PSNR is interpolated. The third column compares all methods at the training time of the shortest training."
 )
 
 

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from es_medical.knobs import PLACE, same_knob
+from es_medical.methods import LEARNING_FREE
 from es_medical.report.catalogue import STUDIES, Study, study_of
+from es_medical.report.methods import kind
 from es_medical.report.reading.runs import Run
 
 
@@ -81,12 +83,49 @@ def _group(key: Key, members: list[Run]) -> Group:
     by_method: dict[str, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
     for run in sorted(members, key=lambda run: (run.trained_here, run.start), reverse=True):
         by_method[run.method][run.seed].append(run)
-    kept = {method: tuple(seeds[seed][0] for seed in sorted(seeds)) for method, seeds in sorted(by_method.items())}
+    kept = {method: _alike(tuple(seeds[seed][0] for seed in sorted(seeds))) for method, seeds in sorted(by_method.items())}
     remarks = [_older(method, same) for method, seeds in by_method.items() for same in seeds.values() if len(same) > 1]
     remarks += [f"{method}: mean of {len(kept[method])} seeds" for method in kept if len(kept[method]) > 1]
     if not key.digest:
         remarks.append("the data set was not logged: these runs may have used different files")
-    return Group(key, kept, (*remarks, *_differences(kept)))
+    remarks += _other_starts(by_method, kept)
+    return Group(key, kept, (*remarks, *_starts(kept), *_differences(kept)))
+
+
+def _alike(seeds: tuple[Run, ...]) -> tuple[Run, ...]:
+    """Return the runs of a method with the warm start of its newest training: a mean over seeds is over one procedure.
+
+    A later test of weights does not say how they were trained; it is kept.
+    """
+    newest = max(seeds, key=lambda run: (run.trained_here, run.start))
+    return tuple(run for run in seeds if run.warm_start == newest.warm_start or not run.trained_here)
+
+
+def _other_starts(by_method: Mapping[str, Mapping[str, list[Run]]], kept: Mapping[str, tuple[Run, ...]]) -> list[str]:
+    """Note the seeds that are left out because their warm start is another one."""
+    missing = {method: sorted(seeds.keys() - {run.seed for run in kept[method]}) for method, seeds in by_method.items()}
+    return [
+        f"{method}: seed {', '.join(seeds)} not shown, with another warm start" for method, seeds in missing.items() if seeds
+    ]
+
+
+def _starts(kept: Mapping[str, tuple[Run, ...]]) -> list[str]:
+    """Say where the first weights of the trained methods come from, and which of them differ."""
+    by_start: dict[str, list[str]] = defaultdict(list)
+    for method, runs in kept.items():
+        trainings = [run for run in runs if run.trained_here and kind(method) != LEARNING_FREE]
+        if trainings:
+            by_start[trainings[0].warm_start or "none"].append(method)
+    if set(by_start) <= {"none"}:
+        return []
+    parts = "; ".join(f"{start} ({', '.join(methods)})" for start, methods in by_start.items())
+    alike = f"warm start of all trained methods: {next(iter(by_start))}"
+    remarks = [
+        alike if len(by_start) == 1 else f"warm starts differ, so scores and times do not compare methods alone: {parts}"
+    ]
+    free = [method for method, runs in kept.items() if any(run.warm_start and not run.warm_seconds for run in runs)]
+    untimed = f"the time of the trainings that first weights come from is not known, and not counted: {', '.join(free)}"
+    return remarks + ([untimed] if free else [])
 
 
 def _older(method: str, same: list[Run]) -> str:

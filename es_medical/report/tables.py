@@ -222,11 +222,15 @@ def _alike(first: Group, second: Group) -> bool:
 
 
 def _notes(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Note where rows have different numbers of items, and the deviation between seeds."""
+    """Note where rows have different numbers of items, the time of warm starts, and the deviation between seeds."""
     counts = {row.label: row.scores["psnr"].n for row in rows if "psnr" in row.scores}
     notes = []
     if len(set(counts.values())) > 1:
         notes.append("items with a PSNR differ: " + ", ".join(f"{name} {n}" for name, n in counts.items()))
+    warm = {row.label: row.training.warm for row in rows if row.training and row.training.warm}
+    if warm:
+        parts = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in warm.items())
+        notes.append(f"training times include the warm start, seconds per epoch don't: {parts}")
     apart = {row.label: one.between_seeds for row in rows if (one := row.scores.get("psnr")) and one.between_seeds is not None}
     if apart:
         deviations = ", ".join(f"{name} {sd:.2f} dB" for name, sd in apart.items())

@@ -62,8 +62,10 @@ class Store:
         tags=None,
         metrics=None,
         files=None,
+        warm=None,
+        warm_start="1500 synthetic images of kind mr, 2 epochs",
     ):
-        """Log one run; `curve` holds (epoch, seconds of the epochs since the last one, validation PSNR)."""
+        """Log one run; `curve` holds (epoch, seconds of the epochs since the last one, validation PSNR), `warm` seconds."""
         start = next(self._clock)
         found = self.client.get_experiment_by_name(experiment)
         place = (self.folder / "artifacts" / experiment).as_uri()
@@ -71,16 +73,18 @@ class Store:
         run = self.client.create_run(where, start_time=start, run_name=f"{method}-seed{seed}").info.run_id
         knobs = {"method": method, "seed": str(seed), "data_file": "demo.h5", "epochs": "2"} | operator | (params or {})
         labels = {"method": method, "bundle": bundle, "data_set": "demo.h5", "scale": "demo"} | operator | (tags or {})
+        labels |= {} if warm is None else {"warm_start": warm_start}
         labels = {name: value for name, value in labels.items() if value is not None}
         self.client.log_batch(
             run,
-            self._metrics(table, curve, start, metrics or {}),
+            self._metrics(table, curve, start, metrics or {}) + ([Metric("warm/seconds", warm, start, 0)] if warm else []),
             [Param(k, v) for k, v in knobs.items()],
             [RunTag(k, v) for k, v in labels.items()],
         )
-        for context, n in (("train", 30), ("val", 4), ("test", len(table or ()))) if digest else ():
-            profile = json.dumps({"num_rows": n, "sha256": digest})
-            data = Dataset(f"demo.h5:{context}", digest[:36], "local", "{}", profile=profile)
+        used = [("train", 30, digest), ("val", 4, digest), ("test", len(table or ()), digest)] if digest else []
+        for context, n, sha256 in used + ([] if warm is None else [("warm", 1500, "e0" * 32)]):
+            profile = json.dumps({"num_rows": n, "sha256": sha256})
+            data = Dataset(f"demo.h5:{context}", sha256[:36], "local", "{}", profile=profile)
             self.client.log_inputs(run, datasets=[DatasetInput(data, [InputTag("mlflow.data.context", context)])])
         self._files(run, table, files or {})
         self.client.set_terminated(run, status, end_time=start + 1000)

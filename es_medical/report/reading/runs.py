@@ -122,6 +122,16 @@ class Run:
         """Whether the run includes a training, and is not just a later test of its weights."""
         return "epoch_time" in self.metrics
 
+    @property
+    def warm_seconds(self) -> float:
+        """Duration of the warm start in s, 0 without one: also where its weights were found, as it was when they were made."""
+        return self.metrics.get("warm/seconds", 0.0)
+
+    @property
+    def warm_start(self) -> str:
+        """Where the first weights come from; "" for random ones."""
+        return self.tags.get("warm_start", "")
+
     @cached_property
     def details(self) -> Details:
         """Curves and items, read on first use."""
@@ -192,11 +202,13 @@ def _record(client: "MlflowClient", run: "MlflowRun", experiment: str) -> Run:
 
 
 def _data(run: "MlflowRun") -> tuple[str, dict[str, int]]:
-    """Return the digest of the slice file, and the number of items of each split."""
+    """Return the digest of the slice file, and the number of items of each of its splits."""
     digest, sizes = "", {}
     for one in run.inputs.dataset_inputs if run.inputs else []:
         profile = json.loads(one.dataset.profile or "{}")
         context = next((tag.value for tag in one.tags if tag.key == "mlflow.data.context"), "")
+        if context == "warm":  # images of the warm start: made, not measured
+            continue
         digest = str(profile.get("sha256") or one.dataset.digest)
         if "num_rows" in profile:
             sizes[context] = int(profile["num_rows"])

@@ -33,15 +33,22 @@ class Score(NamedTuple):
 
 
 class Training(NamedTuple):
-    """Cost of a training: seconds in training steps (validation not counted), and epochs; means over seeds."""
+    """Cost of a training; means over seeds.
+
+    Attributes:
+        seconds: in training steps, those of a warm start included; validation is not counted.
+        epochs: without those of a warm start.
+        warm: seconds of the warm start, 0 without one.
+    """
 
     seconds: float
     epochs: float
+    warm: float = 0.0
 
     @property
     def seconds_per_epoch(self) -> float:
-        """Mean duration of an epoch in s."""
-        return self.seconds / self.epochs if self.epochs else math.nan
+        """Mean duration of an epoch in s, the warm start left out."""
+        return (self.seconds - self.warm) / self.epochs if self.epochs else math.nan
 
 
 def item_scores(runs: Sequence[Run], name: str) -> dict[str, float]:
@@ -82,8 +89,10 @@ def training(runs: Sequence[Run]) -> Training | None:
     took = [(points, run) for run in runs if (points := run.details.curves.get("epoch_time"))]
     if not took:
         return None
-    seconds = [sum(point.value for point in points) for points, _ in took]
-    return Training(_mean(seconds), _mean([run.metrics.get("epoch", len(points)) for points, run in took]))
+    warm = [run.warm_seconds for _, run in took]
+    seconds = [first + sum(point.value for point in points) for first, (points, _) in zip(warm, took, strict=True)]
+    epochs = [run.metrics.get("epoch", len(points)) for points, run in took]
+    return Training(_mean(seconds), _mean(epochs), _mean(warm))
 
 
 def with_best(rows: Mapping[str, Mapping[str, Score]]) -> dict[str, dict[str, Score]]:

@@ -15,6 +15,7 @@ def describe(run: Run) -> str:
         f"{run.data_set or 'data not named'}{digest}",
         f"{items} items" if items else "number of items not logged",
         image_size(run),
+        f"synthetic images of kind {run.tags['synthetic_images']}, no real ones" if "synthetic_images" in run.tags else "",
         ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in run.operator),
         f"MLflow experiment {run.experiment}" + (f", study {run.tags['study']}" if run.tags.get("study") else ""),
     ]

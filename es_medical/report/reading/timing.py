@@ -64,14 +64,15 @@ class Race(NamedTuple):
 def curve(run: Run) -> Curve | None:
     """Return the validation curve of a run, None where there is none.
 
-    Time is that of the training steps (the sum of `epoch_time` so far): pauses, resuming and validation don't count. A run
-    without `epoch_time` takes the times of its log entries.
+    Time is that of the training steps (the sum of `epoch_time` so far), after that of the warm start: pauses, resuming and
+    validation don't count. A run without `epoch_time` takes the times of its log entries.
     """
     points = run.details.curves.get("val/psnr", ())
     if not points:
         return None
     durations, epochs = run.details.curves.get("epoch_time", ()), run.details.curves.get("epoch", ())
     seconds = _elapsed(points, durations) if durations else tuple((p.time - points[0].time) / 1000 for p in points)
+    seconds = tuple(run.warm_seconds + one for one in seconds)
     return Curve(tuple(p.step for p in points), _epochs(points, epochs), seconds, tuple(p.value for p in points))
 
 

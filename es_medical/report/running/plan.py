@@ -57,8 +57,9 @@ def plan(scale: str, only: Sequence[str], methods: Sequence[str], bundles: Path,
     """List the runs of a reproduction.
 
     At demo scale all methods take about the same time, in so far as network passes are the cost: epochs are those of
-    demo.yaml, which are for ES, times its passes of a step over those of the method. At the paper's scale they are the
-    paper's, where it states them.
+    demo.yaml, which are for ES, times its passes of a step over those of the method. They have the same warm start, that of
+    demo.yaml, which takes each of them the same time, so that their total times are equal too. At the paper's scale they are
+    the paper's, where it states them.
 
     Args:
         scale: "demo" or "paper".
