@@ -109,6 +109,18 @@ def test_operator_and_images_of_the_file_are_taken(tmp_path):
     assert "50.0 % of the n = 512" in words
 
 
+def test_auto_split_ratio_follows_from_the_file(tmp_path):
+    """Without a file it is the paper's."""
+    source = write_slices(tmp_path / "slices.h5", splits={"test": 4})  # no training slices either
+    knobs = ["--acceleration", 2, "--center_fraction", 0.25, "--sigma", 0.01, "--split_ratio", "auto"]
+    diagnose(tmp_path, "fastmri_synthetic", "--data", source, *knobs)
+    of_file = (tmp_path / "out" / "verdict.txt").read_text()
+    words = diagnose(tmp_path, "fastmri_synthetic", "--size", 16, *knobs)
+    assert "ratio 0.9:" in of_file
+    assert "split_ratio 0.8, since auto needs a data file" in words
+    assert "ratio 0.8:" in words
+
+
 def test_file_without_images_has_no_energy(tmp_path):
     source = write_sinograms(tmp_path / "slices.h5", with_image=False)
     words = diagnose(tmp_path, "lidc_ct", "--data", source, "--views", 6, "--sigma", 0.01)
