@@ -20,6 +20,9 @@ CLEAR = 20.0
 """Ratio of signal to noise (amplitudes; 26 dB) from which measurements count as clear: halfway, in dB, between the MRI demos of
 noise 0.028 and 0.005, which want different settings (docs/results.md)."""
 
+HELD = 10.0
+"""Power of the signal over that of the noise in W y (10 dB) from which predicting held-out measurements teaches most."""
+
 PRIOR = 0.2
 """Error of the denoiser's image relative to the image, in the first steps of a training."""
 
@@ -83,15 +86,17 @@ def choose(evidence: Evidence, warm: bool = False) -> dict[str, Choice]:
     - step = (PRIOR a / sigma)^2, within STEPS: in the proximal step, argmin gamma |A x - y|^2 + |x - z|^2, gamma is the ratio
       of the variances of z's error and of the noise (Venkatakrishnan et al., GlobalSIP 2013, on plug-and-play priors).
     - weighting: the operator's own if the signal has more power in W y than the noise; else W would teach the noise first.
-    - split_ratio s and consistency_weight: clear measurements, a / sigma >= CLEAR, are learnt by predicting what was not
-      seen: s = 0.9, weight 0.1. In noisy ones most of what can be learnt is denoising, which the consistency term teaches:
-      s = 0.8 and the plain sum over all measurements, s / (1 - s) = 4, as in the paper.
-    - eval_split_input: images from all of y, but for noisy measurements without a warm start. A network that was trained on
-      splits alone knows their noise and not the smaller one of y; a warm start has shown it both.
+    - split_ratio: 0.9 for clear measurements, a / sigma >= CLEAR, else the paper's 0.8.
+    - consistency_weight: 0.1 if the signal in W y is HELD times the noise in power: what was not seen can be predicted. Else
+      most of it is noise, and what can be learnt is denoising, which the consistency term teaches: 4, the paper's plain sum
+      s / (1 - s) over all measurements.
+    - eval_split_input: images from all of y, but for noisy measurements only after a warm start and with an average over a
+      group. A network that was trained on splits alone knows their noise and not the smaller one of y, which a warm start has
+      shown it too; without a group an image from all of y is a single pass, and the average over splits has less noise.
 
     Args:
         evidence: what was measured.
-        warm: whether the training has a warm start.
+        warm: whether the training has a warm start, and images from all of y are averages over a group.
 
     >>> {name: choice.value for name, choice in choose(Evidence(50.6, "frequency", 128.5)).items()}
     {'split_ratio': 0.9, 'eval_split_input': False, 'consistency_weight': 0.1, 'weighting': 'frequency', 'step': 100.0}
@@ -100,17 +105,24 @@ def choose(evidence: Evidence, warm: bool = False) -> dict[str, Choice]:
     """
     clear, level = evidence.ratio >= CLEAR, f"signal / noise {_decibels(evidence.ratio**2)}"
     limit = f"{level}, {'at least' if clear else 'below'} {_decibels(CLEAR**2)}"
-    start = f", {'with' if warm else 'without'} a warm start" * (not clear)
+    start = f", {'with' if warm else 'not with'} a warm start and an average over a group" * (not clear)
     step = min(max((PRIOR * evidence.ratio) ** 2, STEPS[0]), STEPS[1])
     return {
         "split_ratio": Choice(0.9 if clear else 0.8, limit),
         "eval_split_input": Choice(not clear and not warm, limit + start),
-        "consistency_weight": Choice(0.1 if clear else 4.0, limit),
+        "consistency_weight": _consistency(evidence),
         "weighting": _weighting(evidence),
         "step": Choice(
             float(f"{step:.2g}"), f"{level}; (signal / noise / {1 / PRIOR:g})^2 within {STEPS[0]:g} and {STEPS[1]:g}"
         ),
     }
+
+
+def _consistency(evidence: Evidence) -> Choice:
+    of = "" if evidence.weighting == "none" else f" weighted by {evidence.weighting}"
+    clear, limit = evidence.weighted >= HELD, _decibels(HELD)
+    why = f"signal / noise of measurements{of} {_decibels(evidence.weighted)}, {'at least' if clear else 'below'} {limit}"
+    return Choice(0.1 if clear else 4.0, why)
 
 
 def _weighting(evidence: Evidence) -> Choice:

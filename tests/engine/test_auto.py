@@ -119,7 +119,6 @@ def test_better_measurements_never_get_the_settings_of_worse_ones(worse, better)
     assert low["step"] <= high["step"]
     assert low["split_ratio"] <= high["split_ratio"]
     assert low["eval_split_input"] >= high["eval_split_input"]
-    assert low["consistency_weight"] >= high["consistency_weight"]
     assert STEPS[0] <= low["step"] <= high["step"] <= STEPS[1]
 
 
@@ -134,3 +133,8 @@ def test_every_choice_says_why():
     said = choose(Evidence(math.inf, "none", math.inf)) | choose(Evidence(2.5, "frequency", 0.3))
     assert all("dB" in choice.why for choice in said.values())
     assert "no noise" in choose(Evidence(math.inf, "none", math.inf))["step"].why
+
+
+@pytest.mark.parametrize(("weighted", "chosen"), [(0.0, 4.0), (9.9, 4.0), (10.0, 0.1), (math.inf, 0.1)])
+def test_what_is_mostly_noise_is_not_what_is_to_be_predicted(weighted, chosen):
+    assert values(50.0, "frequency", weighted)["consistency_weight"] == chosen

@@ -74,6 +74,10 @@ def test_noisy_measurements_after_a_warm_start_give_images_from_all_of_them(file
     one = job(tmp_path, files["noisy"], "sqlite:///none.db", warm_images=8)
     one.initialize()
     assert values(one.parser.get_parsed_content("settings")) == replace(NOISY, eval_split_input=False)
+    no_average = choose_settings(
+        str(files["noisy"]), one.parser.get_parsed_content("physics"), tmp_path, *ALL.values(), warm_images=8
+    )
+    assert values(no_average) == NOISY  # a single pass has more noise than the average over splits
 
 
 def test_run_shows_the_values_that_were_chosen_and_why(trained, client):
