@@ -166,7 +166,7 @@ class Training(Evaluation):
         first, last = self.checkpoints.heldout_before, self.validator.state.metrics["heldout"]
         if self.warm is not None and last > first:
             logger.warning(
-                "the held-out error rose from %.4f to %.4f: training did not help these slices. The weights kept are those of "
+                "the held-out error rose from %.4g to %.4g: training did not help these slices. The weights kept are those of "
                 "epoch %d; a lower lr or fewer epochs may serve better",
                 *(first, last, self.checkpoints.best_epoch),
             )
@@ -264,7 +264,7 @@ class Training(Evaluation):
             tracker.log_image(f"recon/case{i}", self.record.picture(case, self.validator.physics.baseline), epoch)
         name = self.validator.physics.baseline
         psnr = f"  psnr {metrics['psnr']:.2f} dB ({name} {metrics['baseline_psnr']:.2f})" if "psnr" in metrics else ""
-        return f"  held-out {metrics['heldout']:.4f}{psnr}{'  best so far' if best else ''}"
+        return f"  held-out {metrics['heldout']:.4g}{psnr}{'  best so far' if best else ''}"
 
 
 DECADES = tuple(10.0**k for k in range(-5, 1))
