@@ -8,8 +8,10 @@ from typing import Any
 from es_medical.engine.auto import Choice, Settings, choose, evidence
 from es_medical.engine.checkpoint import BEST, LAST, TRAIN_FIRST, read_state
 from es_medical.engine.identity import Identity
+from es_medical.engine.methods import group_of
 from es_medical.groups import Group
 from es_medical.knobs import AUTO, BY_DATA
+from es_medical.methods import method_of
 from es_medical.physics import Operator
 
 logger = logging.getLogger(__name__)
@@ -30,6 +32,7 @@ def choose_settings(
     warm_images: int = 0,
     warm_start: str | None = None,
     group: Group | None = None,
+    method: str = "es",
 ) -> Settings:
     """Return the settings of a training; those that are `auto` follow from its measurements (see `engine.auto.choose`).
 
@@ -48,15 +51,16 @@ def choose_settings(
         warm_images: number of synthetic images of its warm start; 0 for none.
         warm_start: weights that it starts from; None for none.
         group: group over which images from all of y are averaged; None for no average.
+        method: name of the method: without an average if it is not equivariant, and not resumed if it learns nothing.
     """
     given = _named(split_ratio, eval_split_input, consistency_weight, weighting, step)
     if AUTO not in given.values():
         return _settings(given, {})
-    if resume:
+    if resume and method_of(method).trained:
         return _kept(given, Path(ckpt_dir) / LAST)
     warm = warm_images > 0 or warm_start is not None
     found = evidence(data_file, physics, sigma, sigma_factor)
-    settings = _settings(given, choose(found, warm and group is not None))
+    settings = _settings(given, choose(found, warm and group_of(method, group) is not None))
     _say(settings, "chosen by the measurements")
     return settings
 

@@ -154,6 +154,8 @@ class Training(Evaluation):
             state = None
             logger.info("before training%s", self._validate(0, tracker))
             self.checkpoints.heldout_before = self.validator.state.metrics["heldout"]
+            if self.warm is not None:  # epoch 0 may have overwritten the best weights of an earlier training: so must last.pt
+                self.checkpoints.save_last(self.trainer, tracker.resume_id, self._identity)
         self._attach(tracker)
         if state is None or state["epoch"] < self.trainer.state.max_epochs:
             self.trainer.run()

@@ -216,6 +216,7 @@ class WarmStart:
             trainer.add_event_handler(Events.EPOCH_COMPLETED, end_epoch)
             if trainer.state.epoch < self.knobs.epochs:
                 trainer.run()
+            wait()  # until every process has opened the slices
         finally:
             if rank() == 0:
                 slices.unlink(missing_ok=True)

@@ -80,6 +80,19 @@ def test_noisy_measurements_after_a_warm_start_give_images_from_all_of_them(file
     assert values(no_average) == NOISY  # a single pass has more noise than the average over splits
 
 
+def test_methods_without_an_average_over_the_group_keep_the_average_over_splits(files, tmp_path):
+    for method in ("es_neq", "splitting"):
+        one = job(tmp_path, files["noisy"], "sqlite:///none.db", warm_images=8, method=method)
+        one.initialize()
+        assert values(one.parser.get_parsed_content("settings")) == NOISY
+
+
+def test_methods_that_learn_nothing_do_not_resume(files, tmp_path):
+    one = job(tmp_path, files["clear"], "sqlite:///none.db", method="tv", resume=True)
+    one.initialize()
+    assert values(one.parser.get_parsed_content("settings")) == CLEAR
+
+
 def test_run_shows_the_values_that_were_chosen_and_why(trained, client):
     (run,) = runs(client, trained.name)
     chosen = {

@@ -185,7 +185,7 @@ def test_start_may_be_the_best_and_a_rise_of_the_error_is_told(warmed, train, tm
     train(**WARM, warm_dir=str(warmed / "warm"), ema=0.99)
     assert torch.load(tmp_path / "models" / "reconstructor.pt")["epoch"] == 0
     assert same(weights(warmed), weights(tmp_path, "reconstructor.pt"))
-    assert "the held-out error rose from 0.0100 to 0.0200" in caplog.text
+    assert "the held-out error rose from 0.01 to 0.02" in caplog.text
     assert "those of epoch 0" in caplog.text
 
 
@@ -244,6 +244,18 @@ def test_interrupted_and_resumed_training_equals_one_that_went_through(
         assert steps(client, one, name) == steps(client, other, name), name
     assert other.info.status == "FINISHED"
     assert ("the held-out error rose" in caplog.text) == (straight["heldout_before"] < other.data.metrics["val/heldout"])
+
+
+def test_training_stopped_in_its_first_epoch_is_not_taken_for_an_earlier_one(warmed, train, tmp_path, client, monkeypatch):
+    """Its weights of epoch 0 have replaced the best ones of the earlier training in the same folder."""
+    train()
+    stop_after(monkeypatch, Training, "_start_epoch")
+    with pytest.raises((KeyboardInterrupt, RuntimeError)):
+        train(**WARM, warm_dir=str(warmed / "warm"))
+    monkeypatch.undo()
+    train(**WARM, resume=True)
+    assert same(weights(warmed, "last.pt"), weights(tmp_path, "last.pt"))
+    assert len(runs(client, tmp_path.name)) == 2
 
 
 @pytest.mark.parametrize("place", [(warm_start.Checkpoints, "save_last", 2), (WarmStart, "_train", 1)])
