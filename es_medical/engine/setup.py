@@ -147,7 +147,7 @@ def build_reconstructor(
     if architecture == "modl":
         unrolled = MoDL(network, iterations, step, noise_level, start)
     elif start != "initial":
-        raise ValueError(f"start {start} is of the architecture modl; {architecture} has its own")
+        raise ValueError(f"start {start} is of the architecture modl; {architecture} has its own: set start to initial")
     else:
         unrolled = ArtifactRemoval(network, architecture)  # type: ignore[arg-type]  # checked above
     averaged = group_of(method, group)

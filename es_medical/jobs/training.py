@@ -113,10 +113,10 @@ class Training(Evaluation):
 
         Raises:
             FloatingPointError: a loss, or every validation score, was not finite.
-            ValueError: what is to be resumed is an unfinished warm start, and the configuration has none.
+            ValueError: what is to be resumed is an unfinished warm start, and the configuration has none, or a file of weights.
         """
         state = self.checkpoints.read_last() if self.resume and self.record.learns else None
-        if state and state.get("warm") and self.warm is None:
+        if state and state.get("warm") and (self.warm is None or self.warm.weights is not None):
             raise ValueError(
                 f"{self.checkpoints.folder} holds an unfinished warm start: resume with its warm_images and other knobs, or "
                 "start a new training in another ckpt_dir"

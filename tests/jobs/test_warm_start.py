@@ -279,9 +279,10 @@ def test_unfinished_warm_start_is_never_continued_as_another_one(start, train, m
     for knobs in ({"warm_lr": 0.02}, {"warm_images": 8}, {"seed": 1}):
         with pytest.raises(ValueError, match=r"holds an unfinished warm start with other images.*another ckpt_dir"):
             start(**(WARM | knobs), resume=True)
-    with pytest.raises(RuntimeError) as caught:
-        train(resume=True)  # a cold one
-    assert "holds an unfinished warm start: resume with its warm_images" in causes(caught.value)
+    for knobs in ({}, {**WARM, "warm_start": "other.pt"}):  # a cold one; weights in place of it
+        with pytest.raises(RuntimeError) as caught:
+            train(resume=True, **knobs)
+        assert "holds an unfinished warm start: resume with its warm_images" in causes(caught.value)
 
 
 # --- a file of weights
