@@ -185,7 +185,7 @@ def test_start_may_be_the_best_and_a_rise_of_the_error_is_told(warmed, train, tm
     train(**WARM, warm_dir=str(warmed / "warm"), ema=0.99)
     assert torch.load(tmp_path / "models" / "reconstructor.pt")["epoch"] == 0
     assert same(weights(warmed), weights(tmp_path, "reconstructor.pt"))
-    assert "the held-out error rose from 0.01 to 0.02" in caplog.text
+    assert "the held-out error rose from 0.01 before training to 0.02" in caplog.text
     assert "those of epoch 0" in caplog.text
 
 
