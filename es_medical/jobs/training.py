@@ -168,8 +168,8 @@ class Training(Evaluation):
         first, last = self.checkpoints.heldout_before, self.validator.state.metrics["heldout"]
         if self.warm is not None and last > first:
             logger.warning(
-                "the held-out error rose from %.4g before training to %.4g at its end. The weights kept are those of epoch %d; a "
-                "lower lr or fewer epochs may serve better",
+                "the held-out error rose from %.4g before training to %.4g at its end. The weights kept are those of epoch %d: "
+                "a lower lr or fewer epochs may serve better",
                 *(first, last, self.checkpoints.best_epoch),
             )
 
