@@ -81,15 +81,16 @@ def test_command_line_from_the_bundles_root(tmp_path, workflow_uri):
     shutil.copy(workflow_uri.removeprefix("sqlite:///"), tmp_path / "mlflow.db")  # new tables take seconds
     write_slices(tmp_path / "demo.h5")
     knobs = {name: KNOBS[name] for name in ("acceleration", "center_fraction", "sigma", "widths", "iterations")}
-    knobs |= {"epochs": 2, "lr": "1e-4", "resume": "false", "train#trainer#max_epochs": 1, "n_samples": 2}
+    knobs |= {"epochs": 2, "lr": "1e-4", "resume": "false", "train#trainer#max_epochs": 1, "n_samples": 2, "warm_images": 4}
     options = [text for name, value in knobs.items() for text in (f"--{name}", str(value))]
     files = "['configs/train.yaml','configs/demo.yaml']"
     out = shell([*PYTHON, "-m", "monai.bundle", "run", "--config_file", files, *options], tmp_path)
     assert "4 train slices, 2 val slices, 3 test slices of demo.h5" in out
     assert "ground truth: not used in training, not used in the choice" in out
+    assert "ground truth: synthetic images only" in out
     assert "epoch 1/1" in out
     assert "zero-filled" in out
-    assert {"last.pt", "model.pt", "reconstructor.pt"} == names(tmp_path / "models")
+    assert {"last.pt", "model.pt", "reconstructor.pt", "warm.pt"} == names(tmp_path / "models")
     from es_medical.tracking.server import connect
 
     client = connect(f"sqlite:///{tmp_path / 'mlflow.db'}")
