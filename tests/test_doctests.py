@@ -8,7 +8,7 @@ MODULES = [
     *(f"groups.{name}" for name in ("dihedral", "interpolated", "rotations", "shifts")),
     *(
         f"physics.{name}"
-        for name in ("compressed_sensing", "conjugate_gradient", "ct", "ct_geometry", "differences", "fbp", "gram")
+        for name in ("compressed_sensing", "conjugate_gradient", "ct", "ct_geometry", "estimates.differences", "fbp", "gram")
     ),
     *(f"physics.{name}" for name in ("masks", "mri", "multicoil", "noise", "pixels", "sparse", "transmission")),
     *("synthetic.kinds", "synthetic.leaves"),

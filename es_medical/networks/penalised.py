@@ -10,7 +10,7 @@ from torch import Tensor
 from es_medical.physics.base import Operator, Projection
 from es_medical.physics.compressed_sensing import CompressedSensing
 from es_medical.physics.conjugate_gradient import conjugate_gradient
-from es_medical.physics.differences import Differences, differences, differences_adjoint
+from es_medical.physics.estimates.differences import Differences, differences, differences_adjoint
 from es_medical.physics.virtual import VirtualPhysics
 from es_medical.types import Image, Measurement, PerItem
 

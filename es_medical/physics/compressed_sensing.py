@@ -12,9 +12,9 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from es_medical.physics.base import Operator, per_item
+from es_medical.physics.estimates.smooth import smooth_least_squares
 from es_medical.physics.gram import Gram, Solve, each, restricted_inverse
 from es_medical.physics.masks import GivenMask, read_mask
-from es_medical.physics.smooth import smooth_least_squares
 from es_medical.types import Image, Mask
 
 Rows = Float[Tensor, "b m"]

@@ -14,9 +14,9 @@ from es_medical.physics.base import Operator, per_item
 from es_medical.physics.conjugate_gradient import Apply, conjugate_gradient, proximal_step
 from es_medical.physics.ct_geometry import Geometry
 from es_medical.physics.ct_matrix import system_matrix
+from es_medical.physics.estimates.smooth import smooth_least_squares
 from es_medical.physics.fbp import Filter, fbp
 from es_medical.physics.masks import GivenMask, read_mask
-from es_medical.physics.smooth import smooth_least_squares
 from es_medical.physics.sparse import Csr, csr_pair, largest_singular_value, product
 from es_medical.types import Image, Mask, Measurement
 

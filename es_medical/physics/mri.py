@@ -3,7 +3,7 @@
 import torch
 
 from es_medical.physics.base import Operator, Projection
-from es_medical.physics.focal import focal_least_squares
+from es_medical.physics.estimates.focal import focal_least_squares
 from es_medical.physics.fourier import fft2c, filter_kspace, ifft2c
 from es_medical.physics.masks import GivenMask, read_mask
 from es_medical.types import Image, KSpace, Mask

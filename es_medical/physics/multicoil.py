@@ -8,7 +8,7 @@ from torch import Tensor
 
 from es_medical.physics.base import per_item
 from es_medical.physics.conjugate_gradient import least_squares, proximal_step
-from es_medical.physics.focal import focal_least_squares
+from es_medical.physics.estimates.focal import focal_least_squares
 from es_medical.physics.fourier import AXES, dft, inverse_dft, to_channels, to_complex
 from es_medical.physics.masks import GivenMask
 from es_medical.physics.mri import KSpaceOperator, sampling_mask

@@ -5,8 +5,8 @@ from abc import abstractmethod
 import torch
 
 from es_medical.physics.base import Projection
+from es_medical.physics.estimates.normalised_convolution import normalised_convolution
 from es_medical.physics.masks import GivenMask, read_mask
-from es_medical.physics.normalised_convolution import normalised_convolution
 from es_medical.types import Image, Mask, Measurement
 
 

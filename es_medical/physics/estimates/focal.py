@@ -8,7 +8,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from es_medical.physics.conjugate_gradient import Apply, conjugate_gradient
-from es_medical.physics.normalised_convolution import gaussian
+from es_medical.physics.estimates.normalised_convolution import gaussian
 from es_medical.types import Image
 
 WIDTH = 1.0

@@ -5,7 +5,7 @@ from operator_table import bits
 
 from es_medical.groups import D4
 from es_medical.physics import MRI, MultiCoilMRI, measure
-from es_medical.physics.focal import FLOOR, WEIGHT, WIDTH, focal_least_squares
+from es_medical.physics.estimates.focal import FLOOR, WEIGHT, WIDTH, focal_least_squares
 
 
 def disc(n, side=32):

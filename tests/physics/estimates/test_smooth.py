@@ -4,8 +4,8 @@ from helpers import randn
 from es_medical.physics import CompressedSensing, gaussian_matrix
 from es_medical.physics.ct import CT
 from es_medical.physics.ct_geometry import ParallelBeam
-from es_medical.physics.differences import differences
-from es_medical.physics.smooth import RIDGE, WEIGHT, smooth_least_squares
+from es_medical.physics.estimates.differences import differences
+from es_medical.physics.estimates.smooth import RIDGE, WEIGHT, smooth_least_squares
 
 
 def dense(apply, n):

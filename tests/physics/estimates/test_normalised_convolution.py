@@ -5,7 +5,7 @@ from operator_table import bits
 
 from es_medical.groups import D4
 from es_medical.physics import Inpainting
-from es_medical.physics.normalised_convolution import HALF, WIDTHS, normalised_convolution
+from es_medical.physics.estimates.normalised_convolution import HALF, WIDTHS, normalised_convolution
 
 
 def smooth(n, channels, side, seed=0):

@@ -1,0 +1,1 @@
+"""Images that need no training, from which a network may start: `Operator.estimate` calls them."""
