@@ -181,7 +181,8 @@ class WarmStart:
                 logger.warning("the weights of an earlier warm start are not used: %s", error)
         if not gather([found])[0]:
             return False
-        self._load(kept)
+        if rank() > 0:
+            self._load(kept)
         logger.info("the weights of an equal warm start were found: %s", kept)
         return True
 

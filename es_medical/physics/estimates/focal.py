@@ -46,7 +46,7 @@ def focal_least_squares(normal: Apply, v: Image, diagonal: Tensor) -> Image:
 
 def _spread(v: Image) -> Tensor:
     """Return s, (B, 1, H, W): the square root of |v|^2 around each pixel relative to the largest, and the floor."""
-    rows, columns = (gaussian(n, WIDTH).to(v) for n in v.shape[-2:])
+    rows, columns = (gaussian(n, WIDTH, v.device).to(v) for n in v.shape[-2:])
     rows, columns = rows / rows.sum(1, keepdim=True), columns / columns.sum(0)  # of fewer pixels at the border
     energy = rows @ v.square().sum(1, keepdim=True) @ columns
     largest = energy.amax((1, 2, 3), keepdim=True)

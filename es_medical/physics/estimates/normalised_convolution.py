@@ -47,12 +47,12 @@ def normalised_convolution(y: Image, mask: Mask) -> Image:
 
 def _mean(residual: Image, mask: Mask, width: float) -> Image:
     """Return (g * r) / (g * m + HALF), where nothing is measured outside the image."""
-    rows, columns = (gaussian(n, width).to(residual) for n in residual.shape[-2:])
+    rows, columns = (gaussian(n, width, residual.device).to(residual) for n in residual.shape[-2:])
     return (rows @ residual @ columns) / (rows @ mask @ columns + HALF)
 
 
 @lru_cache(maxsize=64)
-def gaussian(n: int, width: float) -> Float[Tensor, "n n"]:
-    """Return g(i - j), 1 at its centre, for pixels i and j of a line of n; float64."""
+def gaussian(n: int, width: float, device: torch.device) -> Float[Tensor, "n n"]:
+    """Return g(i - j), 1 at its centre, for pixels i and j of a line of n; float64, copied to a device once."""
     place = torch.arange(n, dtype=torch.float64)
-    return torch.exp(-0.5 * ((place[:, None] - place) / width) ** 2)
+    return torch.exp(-0.5 * ((place[:, None] - place) / width) ** 2).to(device)
