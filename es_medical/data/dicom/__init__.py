@@ -1,4 +1,4 @@
-"""Recognise DICOM files by their content, and read the elements of their headers.
+"""Recognise DICOM files by their content, read the elements of their headers, and tell which images form a volume.
 
-Start reading at `files.py`.
+Start reading at `files.py`; `frames.py` reads enhanced multi-frame images, `volumes.py` is the rule of what a volume is.
 """
