@@ -12,6 +12,7 @@ import typer
 from data_prep.ct.options import LIDCOptions
 from data_prep.demo.options import BrainOptions, ChestOptions, DigitOptions, KspaceOptions, PhotographOptions
 from data_prep.images.options import DIV2KOptions, MNISTOptions
+from data_prep.mr_images.options import MROptions
 from data_prep.mri.options import FastMRIOptions
 from data_prep.run.manifest import default_salt, output_path
 from data_prep.run.options import DryRun, Out, Overwrite, Salt, Workers, command
@@ -87,6 +88,32 @@ def fastmri(
     from data_prep.mri.fastmri import prepare
 
     with prep_run("fastmri", out, "fastmri.h5", options, salt, workers) as run:
+        return prepare(run, src, dry_run, overwrite)
+
+
+@command(app)
+def mr(
+    src: Annotated[Path, typer.Argument(help="Folder (searched recursively) or one file: .nii, .nii.gz, .nrrd or .mha.")],
+    out: Out,
+    options: MROptions,
+    workers: Workers = None,
+    salt: Salt = None,
+    dry_run: DryRun = False,
+    overwrite: Overwrite = False,
+) -> bool:
+    """MR images of any archive (NIfTI, NRRD, MetaImage), with simulated undersampled k-space.
+
+    Each file is one volume. It is turned to the plane asked for, resampled within the plane, cropped or padded, and scaled to
+    [0, 1] by percentiles; slices without tissue are left out. Nothing is interpolated between slices. Each slice keeps its
+    place in the patient, so that reconstructions become NIfTI and DICOM files in the right place.
+
+    The split keeps the volumes of a subject together: files of one subject are told by their names, which is said; check it.
+    A folder as OUT gets mr.h5; a manifest (.manifest.json) is written beside it; neither holds names. A second run with the
+    same input and options does nothing. Exit status 1: a file failed, or nothing could be written.
+    """
+    from data_prep.mr_images.archive import prepare
+
+    with prep_run("mr", out, "mr.h5", options, salt, workers) as run:
         return prepare(run, src, dry_run, overwrite)
 
 

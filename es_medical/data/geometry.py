@@ -150,6 +150,15 @@ class Geometry:
         spacing = (self.spacing[0] * row, self.spacing[1] * column)
         return replace(self, position=self._point((row - 1) / 2, (column - 1) / 2), spacing=spacing)
 
+    def respaced(self, spacing: tuple[float, float]) -> Self:
+        """The plane after resampling to another pixel spacing, the outer edge of the first pixel kept.
+
+        >>> Geometry.nominal((4, 4)).respaced((2.0, 2.0)).position
+        (-1.5, -1.5, 0.0)
+        """
+        row, column = (new / old for old, new in zip(self.spacing, spacing, strict=True))
+        return replace(self, position=self._point((row - 1) / 2, (column - 1) / 2), spacing=spacing)
+
     @property
     def affine(self) -> NDArray[np.float64]:
         """4 x 4 matrix from the indices (column, row, slice) of a NIfTI array to RAS mm, slices along the normal."""

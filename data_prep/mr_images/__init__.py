@@ -1,0 +1,4 @@
+"""MR images of any archive (NIfTI, NRRD, MetaImage), as slices with simulated k-space.
+
+Start reading at `archive.py`.
+"""
