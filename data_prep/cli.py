@@ -16,6 +16,7 @@ from data_prep.mr_images.options import MROptions
 from data_prep.mri.options import FastMRIOptions
 from data_prep.run.manifest import default_salt, output_path
 from data_prep.run.options import DryRun, Out, Overwrite, Salt, Workers, command
+from data_prep.sinogram.options import SinogramOptions
 from data_prep.synthetic.options import SyntheticOptions
 
 if TYPE_CHECKING:
@@ -143,6 +144,30 @@ def lidc(
     from data_prep.ct.lidc import prepare
 
     with prep_run("lidc", out, "lidc.h5", options, salt, workers) as run:
+        return prepare(run, src, dry_run, overwrite)
+
+
+@command(app)
+def sinogram(
+    src: Annotated[Path, typer.Argument(help="Folder (searched recursively, by content) or one file of sinograms.")],
+    out: Out,
+    options: SinogramOptions,
+    workers: Workers = None,
+    salt: Salt = None,
+    dry_run: DryRun = False,
+    overwrite: Overwrite = False,
+) -> bool:
+    """Measured sinograms: corrected line integrals, the scanner's geometry and the noise of each slice; nothing is simulated.
+
+    Read are the MATLAB files of the Helsinki tomography data (CtDataFull). Rays that cannot be used are masked, never
+    interpolated. One file holds one scanner: files of another one are left out. The split is by file.
+
+    A folder as OUT gets sinograms.h5; a manifest (.manifest.json) is written beside it. A second run with the same input and
+    options does nothing. Exit status 1: a file failed, or nothing could be written.
+    """
+    from data_prep.sinogram.measured import prepare
+
+    with prep_run("sinogram", out, "sinograms.h5", options, salt, workers) as run:
         return prepare(run, src, dry_run, overwrite)
 
 

@@ -1,0 +1,179 @@
+"""What all slices of an archive share: the scanner, the mask of usable rays, and the scale of the images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from data_prep.run.manifest import Outcome, PrepError
+from data_prep.run.runner import PrepRun
+from data_prep.sinogram.beam import Acquisition, Beam, even_views, merged_bins
+from data_prep.sinogram.corrections import Row, corrected_row
+from data_prep.sinogram.files import open_scan
+from data_prep.sinogram.noise import noise_of_views
+from data_prep.sinogram.options import SinogramOptions
+from data_prep.sinogram.scan import Scan
+from es_medical.data import SliceHeader
+
+if TYPE_CHECKING:
+    from es_medical.physics.ct import CT
+
+MM_PER_CM = 10
+SAMPLED = 8  # slices that decide the scale
+OTHER_SCANNER = "another scanner than that of the first file: prepare it on its own"
+BRIGHT = 0.995  # quantile of an image that is stored as about 1
+
+
+class Item(NamedTuple):
+    """One slice to make: its file, its digest, its row and its split."""
+
+    path: Path
+    digest: str
+    row: int
+    split: str
+
+
+class Corrected(NamedTuple):
+    """A row as it is measured: line integrals and usable rays of the acquisition, and their noise."""
+
+    p: NDArray[np.floating]
+    usable: NDArray[np.bool_]
+    sigma: float
+    whole: Row
+
+
+@dataclass(frozen=True)
+class Scanner:
+    """The acquisition that all slices share.
+
+    Attributes:
+        acquisition: views and bins that are taken.
+        size: rows and columns of the image.
+        pixel: width of a pixel in mm (in bins where their width is unknown).
+        mask: usable rays (V, D), the same for all slices.
+        scale: attenuation in 1/cm (1/bin) that is stored as 1.
+        with_image: whether a reference is stored.
+    """
+
+    acquisition: Acquisition
+    size: int
+    pixel: float
+    mask: NDArray[np.bool_]
+    scale: float = 1.0
+    with_image: bool = False
+
+    @cached_property
+    def physics(self) -> CT:
+        """The operator A = M L / |L|."""
+        from es_medical.physics.ct import CT
+
+        return CT(self.acquisition.geometry(self.size, self.pixel), torch.from_numpy(self.mask))
+
+    @property
+    def unit(self) -> str:
+        """Unit of the attenuation."""
+        return "1/bin" if math.isnan(self.acquisition.beam.bin_width) else "1/cm"
+
+    @property
+    def length(self) -> float:
+        """Width of a pixel in the unit of length of the attenuation."""
+        return self.pixel / (1 if self.unit == "1/bin" else MM_PER_CM)
+
+    @property
+    def spacing(self) -> tuple[float, float]:
+        """Row and column spacing in mm, NaN where unknown."""
+        return (math.nan, math.nan) if self.unit == "1/bin" else (self.pixel, self.pixel)
+
+    @property
+    def divisor(self) -> float:
+        """Line integral / stored value."""
+        return self.length * self.scale * float(self.physics.norm)
+
+    def header(self) -> SliceHeader:
+        """The header of the file."""
+        measured = {"unit": self.unit, "water": None, "image": "reference" if self.with_image else None, "scale": self.scale}
+        return SliceHeader(
+            sigma=math.nan,
+            mask=torch.from_numpy(self.mask),
+            modality="CT",
+            operator=self.physics.geometry.to_dict() | {"measured": measured},
+        )
+
+    def stored(self, p: NDArray[np.floating], physics: CT) -> Tensor:
+        """Line integrals as y = A x for the stored x: (1, V, D), zero where nothing is measured."""
+        y = torch.from_numpy(np.ascontiguousarray(p))[None] / (self.length * self.scale * float(physics.norm))
+        return torch.where(physics.mask[0] > 0, y, 0).float()
+
+
+def read_row(item: Item, acquisition: Acquisition, options: SinogramOptions) -> Corrected:
+    """Read and correct the row of an item, and take the acquisition's views and bins of it."""
+    whole = corrected_row(open_scan(item.path), item.row, options)
+    every = acquisition._replace(views=tuple(np.flatnonzero(~acquisition.beam.repeated()).tolist()))
+    sigma = noise_of_views(every.taken(whole.p), every.usable(whole.usable))
+    return Corrected(acquisition.taken(whole.p), acquisition.usable(whole.usable), sigma, whole)
+
+
+def acquisition_of(beam: Beam, options: SinogramOptions) -> tuple[Acquisition, float, list[str]]:
+    """The acquisition of a scanner, the width of its pixels, and notes."""
+    pixel = options.pixel or beam.field / options.size
+    views, notes = even_views(beam, options.views)
+    merge = options.merge or merged_bins(beam, pixel)
+    if merge > beam.bins:
+        raise PrepError(f"--merge {merge}: the detector has {beam.bins} bins")
+    return Acquisition(beam, views, merge), pixel, notes
+
+
+def stored_scale(scanner: Scanner, rows: Sequence[Corrected]) -> float:
+    """The attenuation that is stored as 1: the median over slices of the brightest part of a smooth image, to two digits.
+
+    Args:
+        scanner: with a scale of 1.
+        rows: slices of the training files.
+    """
+    physics = scanner.physics
+    y = torch.stack([scanner.stored(row.p, physics) for row in rows])
+    brightest = [float(image.quantile(BRIGHT)) for image in physics.estimate(y)]
+    found = float(np.median(brightest))
+    if not 0 < found < math.inf:
+        raise PrepError(f"images of attenuation {found:g}: nothing is in the field; give --scale if this is right")
+    return float(f"{found:.2g}")
+
+
+def shared_scanner(
+    prep: PrepRun[SinogramOptions], files: Sequence[tuple[str, Scan, Sequence[Item]]]
+) -> tuple[Scanner, list[str], list[Outcome]]:
+    """The scanner of the first file with its mask and scale, notes, and outcomes of the files that were not measured by it.
+
+    Every slice is read once.
+    """
+    options, (_, first, _) = prep.options, files[0]
+    acquisition, pixel, notes = acquisition_of(first.beam, options)
+    deviating = [Outcome(name, "failed", OTHER_SCANNER) for name, scan, _ in files if scan.beam != first.beam]
+    left_out = {outcome.name for outcome in deviating}
+    items = [item for name, _, own in files if name not in left_out for item in own]
+    geometry = acquisition.geometry(options.size, pixel)
+    mask = np.ones(geometry.shape, bool)
+    for row in prep.mapped(partial(_usable, acquisition=acquisition, options=options), items, "rays"):
+        mask &= row
+    scanner = Scanner(acquisition, options.size, pixel, mask, options.scale or 1.0, options.reference)
+    if options.scale is None:
+        known = [item for item in items if item.split == "train"]
+        some = [known[k] for k in sorted({round(k) for k in np.linspace(0, len(known) - 1, SAMPLED)})]
+        scanner = replace(scanner, scale=stored_scale(scanner, [read_row(item, acquisition, options) for item in some]))
+    return scanner, notes, deviating
+
+
+def _usable(item: Item, acquisition: Acquisition, options: SinogramOptions) -> NDArray[np.bool_]:
+    try:
+        return read_row(item, acquisition, options).usable
+    except PrepError:  # said when the slice is made
+        return np.ones((len(acquisition.views), acquisition.n_bins), bool)
