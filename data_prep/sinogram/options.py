@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from data_prep.ct.series import step_of
 from data_prep.run.manifest import PrepError
 from data_prep.run.options import seed_option, test_option, train_option, val_option
 from data_prep.run.splits import Shares
@@ -52,7 +51,8 @@ class SinogramOptions:
     val: Annotated[int | None, val_option("files")] = None
 
     def __post_init__(self) -> None:
-        self.rows(1)
+        if self.slices not in {"middle", "all"}:
+            self.rows(1)
         for name in ("pixel", "scale"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
@@ -64,6 +64,8 @@ class SinogramOptions:
         >>> SinogramOptions(slices="every:2").rows(5), SinogramOptions(slices="middle").rows(4)
         ((0, 2, 4), (2,))
         """
+        from data_prep.ct.series import step_of
+
         if self.slices == "middle":
             return (n // 2,)
         step = 1 if self.slices == "all" else step_of(self.slices)
