@@ -4,6 +4,7 @@ An entry builds the operator of any items of a batch from their numbers, so that
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -92,6 +93,7 @@ PLAIN: dict[str, tuple[Make, float | None]] = {
     "parallel": (lambda rows: ct(PARALLEL), 1e-6),
     "parallel, odd": (lambda rows: ct(ODD, unit_norm=False).masked(bits(MOST, 1, *ODD.shape)[rows]), None),
     "fan": (lambda rows: ct(FAN), 1e-6),
+    "fan, shifted": (lambda rows: ct(replace(FAN, shift=0.7)), 1e-6),
     "inpainting": (lambda rows: Inpainting(bits(3, 6, 6), (6, 6), 3), 1e-10),
     "inpainting, own pixels": (lambda rows: Inpainting(bits(MOST, 1, 7, 5)[rows], (7, 5), 2), 1e-10),
     "decimation": (lambda rows: Decimation((6, 6), 2, 3), 1e-10),

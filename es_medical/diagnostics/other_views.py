@@ -136,8 +136,7 @@ def _small(physics: Operator, scan: Scan, side: int) -> Operator:
     height, width = geometry.size
     scale = side / max(height, width)
     size = (max(round(height * scale), 1), max(round(width * scale), 1))
-    lengths = {
-        name: scale * getattr(geometry, name) for name in ("source_distance", "detector_distance") if hasattr(geometry, name)
-    }
+    names = ("shift", "source_distance", "detector_distance")
+    lengths = {name: scale * getattr(geometry, name) for name in names if hasattr(geometry, name)}
     n_detectors = math.ceil(scale * geometry.n_detectors)
     return CT(replace(geometry, size=size, angles=scan.angles(geometry.full_arc), n_detectors=n_detectors, **lengths))

@@ -9,7 +9,7 @@ from es_medical.data import SliceHeader, read_header
 from es_medical.groups import Rotations
 from es_medical.physics import MRI, CompressedSensing, Inpainting, MultiCoilProtocol, Operator
 from es_medical.physics.masks import line_counts
-from es_medical.physics.transmission import COUNTED, Transmission
+from es_medical.physics.transmission import COUNTED, MEASURED, Transmission
 from es_medical.splits import KSPACE_UNITS, Split
 
 
@@ -88,7 +88,7 @@ def build_scanner(
     header = read_header(data_file)
     if header.modality != "CT" or not header.operator:
         raise ValueError(f"{data_file} holds {header.modality} data without a scanner's geometry: expected CT sinograms")
-    geometry = geometry_from_dict({name: value for name, value in header.operator.items() if name != COUNTED})
+    geometry = geometry_from_dict({name: value for name, value in header.operator.items() if name not in (COUNTED, MEASURED)})
     if photons is not None:
         read_transmission(data_file, photons)
     _check_made_with(data_file, {"views": geometry.shape[0], "sigma": header.sigma}, {"views": views, "sigma": sigma})

@@ -24,6 +24,8 @@ class Geometry(ABC):
         angles: angle of each view; or give `n_views`, evenly spaced over `arc` (its end excluded).
         n_detectors: bins of the detector, centred; by default as many as see the whole image.
         pitch: width of a bin.
+        shift: position of the detector's centre, 0 where the ray through the centre of the image (of a fan, its central
+            ray) hits it; towards higher bins is positive. It stands for a centre of rotation that is off the middle.
 
     Raises:
         ValueError: sizes that are not positive, both or neither of `angles` and `n_views`.
@@ -33,6 +35,7 @@ class Geometry(ABC):
     angles: tuple[float, ...] = ()
     n_detectors: int = 0
     pitch: float = 1.0
+    shift: float = field(default=0.0, kw_only=True)
     n_views: InitVar[int | None] = None
     arc: InitVar[float | None] = None
 
@@ -48,12 +51,13 @@ class Geometry(ABC):
             span = self.full_arc if arc is None else arc
             self._set(angles=[span * view / n_views for view in range(n_views)])
         self._set(size=tuple(int(side) for side in self.size), angles=tuple(float(angle) for angle in self.angles))
-        self._set(pitch=float(self.pitch))
-        if len(self.size) != 2 or not np.isfinite(self.angles).all():
-            raise ValueError(f"size is (height, width) and angles are finite, got {self.size} and {self.angles}")
+        self._set(pitch=float(self.pitch), shift=float(self.shift))
+        if len(self.size) != 2 or not np.isfinite([*self.angles, self.shift]).all():
+            given = f"got {self.size}, {self.angles} and {self.shift}"
+            raise ValueError(f"size is (height, width), angles and shift are finite, {given}")
         _positive(height=self.size[0], width=self.size[1], pitch=self.pitch)
         if not self.n_detectors:
-            self._set(n_detectors=math.ceil(self._needed_width() / self.pitch - 1e-9))
+            self._set(n_detectors=math.ceil((self._needed_width() + 2 * abs(self.shift)) / self.pitch - 1e-9))
         self._set(n_detectors=int(self.n_detectors))
         _positive(n_detectors=self.n_detectors)
 
@@ -81,7 +85,12 @@ class Geometry(ABC):
     @property
     def bins(self) -> NDArray[np.floating]:
         """Position of each bin's centre on the detector, (D,)."""
-        return self.pitch * (np.arange(self.n_detectors, dtype=np.float64) - (self.n_detectors - 1) / 2)
+        return self.pitch * (np.arange(self.n_detectors, dtype=np.float64) - (self.n_detectors - 1) / 2) + self.shift
+
+    @property
+    def reach(self) -> float:
+        """Distance from the detector's point 0 to its nearer end, 0 if it does not cover that point."""
+        return max(self.n_detectors * self.pitch / 2 - abs(self.shift), 0.0)
 
     @property
     @abstractmethod
@@ -90,15 +99,17 @@ class Geometry(ABC):
 
     @abstractmethod
     def _needed_width(self) -> float:
-        """Width of a detector that sees the whole image in every view."""
+        """Width of a detector without shift that sees the whole image in every view."""
 
     def turned(self, angle: float) -> "Geometry":
         """Return the scanner with its views turned by -angle: it sees an image as this one sees the image turned by +angle."""
         return replace(self, angles=tuple(view - angle for view in self.angles))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers, strings and lists that JSON holds; see `geometry_from_dict`."""
+        """Return plain numbers, strings and lists that JSON holds, without a shift of 0; see `geometry_from_dict`."""
         fields = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        if not self.shift:
+            del fields["shift"]  # older files, and the names of kept matrices, have none
         return {"geometry": self.kind, **fields}
 
 
@@ -115,8 +126,8 @@ class ParallelBeam(Geometry):
 
     @property
     def field_of_view(self) -> float:
-        """Radius of the circle that every view sees as a whole: half the detector."""
-        return self.n_detectors * self.pitch / 2
+        """Radius of the circle that every view sees as a whole, to the nearer end of the detector."""
+        return self.reach
 
     def _needed_width(self) -> float:
         return 2 * self.radius
@@ -161,9 +172,8 @@ class FanBeam(Geometry):
 
     @property
     def field_of_view(self) -> float:
-        """Radius of the circle that every view sees as a whole: it touches the outermost rays."""
-        half = self.n_detectors * self.pitch / 2
-        return self.source_distance * half / math.hypot(half, self.focal_length)
+        """Radius of the circle that every view sees as a whole: it touches the nearer of the outermost rays."""
+        return self.source_distance * self.reach / math.hypot(self.reach, self.focal_length)
 
 
 def geometry_from_dict(values: Mapping[str, Any]) -> ParallelBeam | FanBeam:
@@ -184,7 +194,7 @@ def geometry_from_dict(values: Mapping[str, Any]) -> ParallelBeam | FanBeam:
     try:
         return kinds[values["geometry"]](**given)
     except TypeError as error:
-        names = "size, angles or n_views and arc, n_detectors, pitch; fan beam: source_distance, detector_distance"
+        names = "size, angles or n_views and arc, n_detectors, pitch, shift; fan beam: source_distance, detector_distance"
         raise ValueError(f"CT geometry with {', '.join(given)}: {error}; known are {names}") from error
 
 

@@ -21,6 +21,8 @@ FORMAT = 1
 """Version of the files in the cache."""
 SMALLEST = 1e-6
 """Smallest entry that is kept, in pixels."""
+RAYS = 4
+"""Lines whose mean is a bin of a fan with a shifted detector: then as accurate as "strip", for bins of 1 to 4 pixels."""
 BROKEN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
 
 
@@ -48,10 +50,11 @@ def kernel(geometry: Geometry) -> str:
     Against the exact bin averages of a Shepp-Logan phantom (256 x 256, 50 views) the relative error of a parallel beam is
     0.7 % for "linear" (Joseph) and "strip" (areas) with bins of one pixel, where strip needs 1.3 times the entries, and
     0.6 % and 0.4 % with bins of two pixels, which thin rays no longer fill. A fan beam has "line" (0.9 %) and "strip"
-    (0.8 %, bins of two pixels: 0.5 %).
+    (0.8 %, bins of two pixels: 0.5 %), which astra has for detectors without a shift only: with one, each bin is the mean
+    of `RAYS` lines.
     """
     if isinstance(geometry, FanBeam):
-        return "strip_fanflat"
+        return "line_fanflat" if geometry.shift else "strip_fanflat"
     return "linear" if geometry.pitch <= 1 else "strip"
 
 
@@ -67,6 +70,19 @@ def cache_folder() -> Path | None:
 
 
 def _build(geometry: Geometry) -> csr_array:
+    if kernel(geometry) == "line_fanflat":
+        places = geometry.shift + geometry.pitch * ((np.arange(RAYS) + 0.5) / RAYS - 0.5)
+        matrix = sum((_project(geometry, place) for place in places[1:]), _project(geometry, places[0])) / np.float32(RAYS)
+    else:
+        matrix = _project(geometry, geometry.shift)
+    matrix.sum_duplicates()  # sorts the columns of each row, too
+    matrix.data[matrix.data < SMALLEST] = 0  # rounding errors where ray and pixel only touch
+    matrix.eliminate_zeros()
+    return _narrow(matrix)
+
+
+def _project(geometry: Geometry, shift: float) -> csr_array:
+    """Build the matrix of a scanner whose detector is at `shift`, with the kernel of its own."""
     astra = _astra()
     height, width = geometry.size
     volume = astra.create_vol_geom(height, width)
@@ -76,17 +92,15 @@ def _build(geometry: Geometry) -> csr_array:
         scanner = astra.create_proj_geom("fanflat", geometry.pitch, geometry.n_detectors, angles, *distances)
     else:
         scanner = astra.create_proj_geom("parallel", geometry.pitch, geometry.n_detectors, angles)
+    if shift:
+        scanner = astra.geom_postalignment(scanner, shift / geometry.pitch)
     projector = astra.create_projector(kernel(geometry), scanner, volume)
     handle = astra.projector.matrix(projector)
     try:
-        matrix = csr_array(astra.matrix.get(handle)).astype(np.float32)
+        return csr_array(astra.matrix.get(handle)).astype(np.float32)
     finally:
         astra.matrix.delete(handle)
         astra.projector.delete(projector)
-    matrix.sum_duplicates()  # sorts the columns of each row, too
-    matrix.data[matrix.data < SMALLEST] = 0  # rounding errors where ray and pixel only touch
-    matrix.eliminate_zeros()
-    return _narrow(matrix)
 
 
 def _narrow(matrix: csr_array) -> csr_array:

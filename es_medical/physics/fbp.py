@@ -18,7 +18,8 @@ def fbp(y: Measurement, geometry: Geometry, mask: Mask, filter: Filter = "ramp")
     """Reconstruct line integrals y (B, 1, V, D), lengths in pixels, by filtered back-projection; differentiable in y.
 
     Missing bins of a view are interpolated linearly between its measured ones; where a whole view is missing, the weights
-    of the others grow in proportion. Each view is weighted by half the arc between its neighbours.
+    of the others grow in proportion. Each view is weighted by half the arc between its neighbours. A shift of the detector
+    is followed; pixels that it leaves outside a view get nothing from it, so values fall beyond `geometry.field_of_view`.
 
     Args:
         y: sinograms; values where nothing was measured are ignored.
@@ -136,10 +137,11 @@ def _back_project(filtered: Tensor, geometry: Geometry) -> Tensor:
     image = filtered.new_zeros(len(filtered), height * width)
     for view, angle in enumerate(np.deg2rad(geometry.angles)):
         across, depth = x * np.cos(angle) + y * np.sin(angle), y * np.cos(angle) - x * np.sin(angle)
-        position, weight = across / geometry.pitch, filtered.new_ones(())
+        position, weight = across, filtered.new_ones(())
         if isinstance(geometry, FanBeam):
             ratio = geometry.source_distance / (geometry.source_distance + depth)  # 1 at the centre of rotation
             position, weight = position * ratio * _magnification(geometry), ratio.square()
+        position = (position - geometry.shift) / geometry.pitch
         image = image + (weight.to(filtered) * _sample(filtered[:, view], position)).flatten(1)
     return image.view(-1, height, width)
 

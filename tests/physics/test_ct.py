@@ -14,6 +14,8 @@ GEOMETRIES = {
     "parallel odd": ParallelBeam((11, 13), n_views=4, pitch=1.5),
     "fan": FanBeam((12, 12), n_views=5, source_distance=30, detector_distance=15, pitch=1.5),
     "fan odd": FanBeam((13, 11), n_views=4, source_distance=30, detector_distance=15, pitch=1.5, n_detectors=15),
+    "parallel shifted": ParallelBeam((12, 12), n_views=5, shift=1.3),
+    "fan shifted": FanBeam((12, 12), n_views=5, source_distance=30, detector_distance=15, pitch=1.5, shift=-2.2),
 }
 geometries = pytest.mark.parametrize("geometry", GEOMETRIES.values(), ids=GEOMETRIES.keys())
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -46,6 +48,8 @@ SCANNERS = {
     "bins of two pixels": ParallelBeam((N, N), n_views=90, pitch=2.0),
     "fan": FanBeam((N, N), n_views=180, source_distance=150, detector_distance=75, pitch=1.5),
     "fan, even": FanBeam((64, 64), n_views=100, source_distance=100, detector_distance=0, pitch=1.0),
+    "parallel, shifted": ParallelBeam((N, N), n_views=90, shift=4.3),
+    "fan, shifted": FanBeam((N, N), n_views=180, source_distance=150, detector_distance=75, pitch=1.5, shift=-6.7),
 }
 
 
@@ -59,6 +63,14 @@ def test_mean_of_the_central_half_is_right_within_five_percent(geometry, unit_no
     assert mean(found) == pytest.approx(mean(x), rel=0.02)
     assert error(found, x) < {"ramp": 0.45, "hann": 0.55}[filter]
     assert error(found.mT, x) > 0.6
+
+
+@pytest.mark.parametrize("name", ["parallel, shifted", "fan, shifted"])
+def test_a_shift_that_is_ignored_blurs_the_image(name):
+    geometry, x = SCANNERS[name], phantom()
+    y = CT(geometry, unit_norm=False).A(x)
+    ignored = CT(replace(geometry, shift=0.0), unit_norm=False).fbp(y)
+    assert error(CT(geometry, unit_norm=False).fbp(y), x) < 0.5 * error(ignored, x)
 
 
 @pytest.mark.parametrize("filter", ["ramp", "hann"])

@@ -1,5 +1,6 @@
 import sys
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -44,20 +45,23 @@ def disc(size, radius, centre, fine=8):
 
 
 @pytest.mark.parametrize("even", [True, False])
-@pytest.mark.parametrize("pitch", [1.0, 2.0])
+@pytest.mark.parametrize(("pitch", "shift"), [(1.0, 0.0), (2.0, 0.0), (1.0, 3.3), (2.0, -6.7)])
 @pytest.mark.parametrize("beam", ["parallel", "fan"])
-def test_projections_of_a_disc_off_centre_are_its_chords(beam, pitch, even):
+def test_projections_of_a_disc_off_centre_are_its_chords(beam, pitch, shift, even):
     size, centre = (48, 40) if even else (47, 41), (7.0, -9.5)
     angles = (0.0, 20.0, 45.0, 90.0, 137.0, 200.0, 270.0)
     if beam == "fan":
-        geometry = FanBeam(size, angles, pitch=pitch, source_distance=90, detector_distance=45)
+        geometry = FanBeam(size, angles, pitch=pitch, shift=shift, source_distance=90, detector_distance=45)
     else:
-        geometry = ParallelBeam(size, angles, pitch=pitch)
+        geometry = ParallelBeam(size, angles, pitch=pitch, shift=shift)
     found = (system_matrix(geometry) @ disc(size, 10, centre).ravel()).reshape(geometry.shape)
     expected = chord(geometry, 10, centre)
     assert np.linalg.norm(found - expected) < 0.03 * np.linalg.norm(expected)
     mirrored = chord(geometry, 10, (-centre[0], centre[1]))  # what a wrong convention gives
     assert np.linalg.norm(found - mirrored) > 0.5 * np.linalg.norm(expected)
+    if shift:
+        other_way = chord(replace(geometry, shift=-shift), 10, centre)
+        assert np.linalg.norm(found - other_way) > 0.5 * np.linalg.norm(expected)
 
 
 def test_orientation_is_that_of_scikit_image_up_to_its_centre_of_rotation():
@@ -72,6 +76,7 @@ def test_orientation_is_that_of_scikit_image_up_to_its_centre_of_rotation():
 
 def test_kernel_is_the_one_that_fills_the_bins():
     assert [kernel(one) for one in (PARALLEL, COARSE, FAN)] == ["linear", "strip", "strip_fanflat"]
+    assert [kernel(replace(one, shift=0.5)) for one in (PARALLEL, COARSE, FAN)] == ["linear", "strip", "line_fanflat"]
 
 
 @pytest.mark.parametrize("geometry", [PARALLEL, COARSE, FAN])
