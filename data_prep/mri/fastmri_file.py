@@ -24,6 +24,7 @@ SIGNATURE = b"\x89HDF\r\n\x1a\n"
 RECONSTRUCTIONS = ("reconstruction_esc", "reconstruction_rss")
 FASTMRI_SIZE = (320, 320)
 COILS_OF_RANK = {3: "single", 4: "multi"}
+PARTS = (("real", "imag"), ("re", "im"), ("r", "i"))  # names of the fields of complex numbers, in any case
 
 
 @contextmanager
@@ -100,13 +101,45 @@ def read_kspace(file: h5py.File, index: int) -> NDArray[np.complexfloating]:
     return k
 
 
+def as_complex(x: NDArray, pairs: bool = False) -> NDArray:
+    """Join real and imaginary part: the fields of compound values (see `PARTS`), or a last axis of 2 if they are `pairs`.
+
+    >>> as_complex(np.array([[1.0, 2.0]]), pairs=True)
+    array([1.+2.j])
+    """
+    fields = complex_fields(x.dtype)
+    if fields is None and not pairs:
+        return x
+    real, imaginary = (x[fields[0]], x[fields[1]]) if fields else (x[..., 0], x[..., 1])
+    return real + 1j * imaginary if real.dtype.itemsize > 4 else real.astype(np.float32) + np.complex64(1j) * imaginary
+
+
+def complex_fields(dtype: np.dtype) -> tuple[str, str] | None:
+    """The names of the real and the imaginary part among the fields of compound values, or None if they are others.
+
+    >>> complex_fields(np.dtype([("Im", "f4"), ("Re", "f4")]))
+    ('Re', 'Im')
+    """
+    given = {name.lower(): name for name in dtype.names or ()}
+    found = next((parts for parts in PARTS if given.keys() == {*parts}), None)
+    plain = found is not None and all(dtype[given[part]].kind in "fiu" and not dtype[given[part]].shape for part in found)
+    return (given[found[0]], given[found[1]]) if found and plain else None
+
+
+def _is_pairs(data: h5py.Dataset) -> bool:
+    """Whether k-space is stored as floats with a last axis of 2: no slice has so few columns."""
+    return data.dtype.kind == "f" and len(data.shape or ()) in (4, 5) and data.shape[-1] == 2
+
+
 def read_numbers(file: h5py.File, name: str, index: int | None = None) -> NDArray:
     """A dataset, or one row of it. Raises PrepError when it cannot be read or holds NaN or infinite values."""
     what = name if index is None else f"{name} slice {index}"
+    data = _dataset(file, name)
     try:
-        x = _dataset(file, name)[() if index is None else index]
+        x = data[() if index is None else index]
     except OSError as error:
         raise PrepError(f"{what} cannot be read: damaged or truncated data") from error
+    x = as_complex(x, name == "kspace" and _is_pairs(data))
     if not np.isfinite(x).all():
         raise PrepError(f"{what} holds NaN or infinite values")
     return x
@@ -118,9 +151,12 @@ def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
     if not isinstance(data, h5py.Dataset):
         members = f" of {named(data)}" if isinstance(data, h5py.Group) else ""
         raise PrepError(f"{name} is a {type(data).__name__.lower()}{members}, expected a dataset of numbers")
+    if name == "kspace" and complex_fields(data.dtype):
+        return data
     if data.dtype.names:
-        complex_fields = "; HDF5 stores complex numbers as fields r, i" if name == "kspace" else ""
-        raise PrepError(f"{name} has the fields {', '.join(data.dtype.names)}, expected plain numbers{complex_fields}")
+        known = ", or ".join(" and ".join(parts) for parts in PARTS)
+        wanted = f"complex numbers, or the fields {known}" if name == "kspace" else "plain numbers"
+        raise PrepError(f"{name} has {len(data.dtype.names)} fields, expected {wanted}")
     if data.dtype.kind not in "biufc":
         raise PrepError(f"{name} holds values of type {data.dtype}, expected numbers")
     return data
@@ -135,8 +171,10 @@ def scalar(file: h5py.File, name: str) -> bytes | str:
 
 
 def shape_of(file: h5py.File, name: str) -> tuple[int, ...]:
-    """Shape of a dataset of numbers."""
-    return tuple(_dataset(file, name).shape or ())  # None: a dataset without data
+    """Shape of a dataset of numbers; that of complex numbers if k-space is stored as pairs."""
+    data = _dataset(file, name)
+    shape = tuple(data.shape or ())  # None: a dataset without data
+    return shape[:-1] if name == "kspace" and _is_pairs(data) else shape
 
 
 def patient(file: h5py.File) -> str:

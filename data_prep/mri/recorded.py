@@ -106,8 +106,8 @@ def inspect_recorded(
     """
     with open_raw(path) as volume:
         _check_coils(volume, coils)
-        middle = volume.n_slices // 2
-        columns = measured_extent(volume.kspace(middle), volume.encoding.measured, volume.mask, middle).columns
+        middle, k = middle_slice(volume)
+        columns = measured_extent(k, volume.encoding.measured, volume.mask, middle).columns
         mask = volume.mask if leaves_out(volume.mask, columns) else None
         return RecordedVolume(
             path=path,
@@ -122,8 +122,23 @@ def inspect_recorded(
             encoded=(columns.start, columns.stop),
             mask=None if mask is None else tuple(bool(measured) for measured in mask),
             target="none (undersampled)" if mask is not None else _target(volume.coils, target),
-            note=volume.note,
+            note="; ".join(note for note in (volume.note, _middle_note(volume, middle, chosen)) if note),
         )
+
+
+def middle_slice(volume: RawVolume) -> tuple[int, NDArray[np.complexfloating]]:
+    """The middle slice, or of blank ones the nearest that is not, and its k-space. Raises PrepError if all are blank."""
+    n = volume.n_slices
+    for i in sorted(range(n), key=lambda i: (abs(i - n // 2), i)):
+        k = volume.kspace(i)
+        if k.any():
+            return i, k
+    raise PrepError("kspace is zero everywhere")
+
+
+def _middle_note(volume: RawVolume, taken: int, chosen: Chosen) -> str:
+    middle = volume.n_slices // 2
+    return f"middle slice {middle} is blank: slice {taken} is taken" if chosen == "middle" and taken != middle else ""
 
 
 def leaves_out(mask: NDArray[np.bool_] | None, columns: Span) -> bool:

@@ -109,8 +109,9 @@ def inspect(path: Path, name: str, digest: str, wanted: Wanted) -> Volume:
         encoding = parse_header(scalar(file, "ismrmrd_header"))
         target = _target(file, wanted)
         size = _check_target(file, target, n, encoding)
-        chosen = (n // 2,) if wanted.slices == "middle" else tuple(range(n))
         extremes = [_extremes(file, target, i, size) for i in range(n)]
+        nearest = min(range(n), key=lambda i: (not extremes[i][1] > extremes[i][0], abs(i - n // 2), i))
+        chosen = (nearest,) if wanted.slices == "middle" else tuple(range(n))
         padding = _check_samples(file, target, n, chosen, encoding)
         subject = patient(file) or digest
     varied = tuple(i for i in chosen if extremes[i][1] > extremes[i][0])
@@ -118,6 +119,8 @@ def inspect(path: Path, name: str, digest: str, wanted: Wanted) -> Volume:
         raise PrepError(f"every chosen slice is constant (slice {chosen[0]}: {extremes[chosen[0]][0]:g})")
     low, high = min(e[0] for e in extremes), max(e[1] for e in extremes)
     left_out = f"{len(chosen) - len(varied)} constant slices left out" if len(varied) < len(chosen) else ""
+    if wanted.slices == "middle" and nearest != n // 2:
+        left_out = f"middle slice {n // 2} is constant: slice {nearest} is taken"
     note = "; ".join(part for part in (left_out, padding) if part)
     return Volume(
         path=path,

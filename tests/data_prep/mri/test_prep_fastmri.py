@@ -233,8 +233,8 @@ def test_missing_header_leaves_the_spacing_unknown(tmp_path, make_volume, prep):
     [
         (lambda f: (f.__delitem__("kspace"), f.create_group("kspace/0")),
          "kspace is a group of 1 other, expected a dataset of numbers"),
-        (lambda f: (f.__delitem__("kspace"), f.create_dataset("kspace", (3, 64, 48), [("real", "f4"), ("imag", "f4")])),
-         "kspace has the fields real, imag, expected plain numbers; HDF5 stores complex numbers as fields r, i"),
+        (lambda f: (f.__delitem__("kspace"), f.create_dataset("kspace", (3, 64, 48), [("real", "f4"), ("phase", "f4")])),
+         "kspace has 2 fields, expected complex numbers, or the fields real and imag, or re and im, or r and i"),
         (lambda f: (f.__delitem__("kspace"), f.create_dataset("kspace", data=h5py.Empty("c8"))),
          "is rank 0, expected single-coil"),
         (lambda f: (f.__delitem__("reconstruction_esc"), f.create_group("reconstruction_esc")),

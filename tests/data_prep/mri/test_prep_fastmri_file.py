@@ -1,6 +1,8 @@
 import h5py
 import numpy as np
 import pytest
+from columns import stored
+from raw import kspace_of, phantom, seen_by_coils
 
 from data_prep.mri.fastmri_file import open_volume, read_kspace
 from data_prep.mri.simulation import Wanted, inspect, magnitude
@@ -75,3 +77,55 @@ def test_damaged_data_is_an_error_without_the_path(tmp_path, make_volume):
     with pytest.raises(PrepError, match="kspace slice 1 cannot be read: damaged") as caught:
         inspect(path, "a", "d", Wanted())
     assert str(tmp_path) not in str(caught.value)
+
+
+def fields(x, names):
+    """Complex numbers as HDF5 compound values."""
+    stored = np.empty(x.shape, [(names[0], "f4"), (names[1], "f4")])
+    stored[names[0]], stored[names[1]] = x.real, x.imag
+    return stored
+
+
+STORED = {
+    "real, imag": lambda k: fields(k, ("real", "imag")),
+    "re, im": lambda k: fields(k, ("re", "im")),
+    "R, I": lambda k: fields(k, ("R", "I")),
+    "last axis": lambda k: np.stack([k.real, k.imag], -1),
+}
+
+
+@pytest.mark.parametrize("kind", STORED)
+@pytest.mark.parametrize("coils", [0, 2])
+def test_complex_numbers_stored_in_parts_are_the_same_kspace(tmp_path, make_volume, prep, kind, coils):
+    """R3: fields of any usual name, or a last axis of 2."""
+    k = kspace_of(seen_by_coils(phantom((2, 64, 48)), coils) if coils else phantom((2, 64, 48)))
+    options = ("--measurements", "real", "--coils", "multi" if coils else "single", "--slices", "all", "--center-fraction", 0.2)
+    files = []
+    for name, data in (("plain", k), ("parts", STORED[kind](k))):
+        make_volume(tmp_path / name / "a.h5", kspace=data, keys=())
+        prep("fastmri", tmp_path / name, tmp_path / f"{name}.h5", *options, "--acceleration", 2, "--size", 32)
+        files.append(stored(tmp_path / f"{name}.h5", "measurement", "scale"))
+    for one, other in zip(*files, strict=True):
+        np.testing.assert_allclose(np.sort(one.ravel()), np.sort(other.ravel()))
+    with open_volume(tmp_path / "parts" / "a.h5") as file:
+        np.testing.assert_array_equal(read_kspace(file, 1), k[1])
+
+
+def test_real_numbers_are_refused_as_kspace(tmp_path, make_volume, prep):
+    make_volume(tmp_path / "a.h5", kspace=np.ones((3, 64, 48), np.float32))
+    result = prep("fastmri", tmp_path / "a.h5", tmp_path / "out.h5", "--measurements", "real", code=1)
+    assert "kspace is float32, expected complex: its imaginary part is lost" in result.stdout
+
+
+@pytest.mark.parametrize("measurements", ["real", "synthetic"])
+@pytest.mark.parametrize("slices", ["all", "middle"])
+@pytest.mark.parametrize("keys", [(), ("reconstruction_esc",)])
+def test_one_blank_slice_leaves_the_others(tmp_path, make_volume, prep, measurements, slices, keys):
+    """R2: also the middle one, in whose place the nearest is taken."""
+    with h5py.File(make_volume(tmp_path / "a.h5", keys=keys), "r+") as file:
+        for name in ("kspace", *keys):
+            file[name][1] = 0
+    options = ("--measurements", measurements, "--acceleration", 2, "--center-fraction", 0.2, "--slices", slices)
+    out = prep("fastmri", tmp_path / "a.h5", tmp_path / "out.h5", *options).stdout
+    assert stored(tmp_path / "out.h5", "slice").tolist() == ([0, 2] if slices == "all" else [0])
+    assert ("left out" if slices == "all" else ": slice 0 is taken") in out
