@@ -109,7 +109,7 @@ def chosen_slices(prep: PrepRun[LIDCOptions], source: Path, planned: Sequence[Pl
     paths = [source / name if source.is_dir() else source for _, _, name in pairs]
     digests = prep.mapped(digest_or_nothing, paths, "digests")
     return [
-        Task(item.series.name, Chosen(item.series, number, path, digest, item.split), name)
+        Task(item.series.name, Chosen(item.series, number, path, digest, item.split), name, digest)
         for (item, number, name), path, digest in zip(pairs, paths, digests, strict=True)
     ]
 

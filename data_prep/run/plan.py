@@ -47,11 +47,13 @@ class Task(NamedTuple, Generic[W]):
         work: the argument of `Plan.make`.
         file: name of the one file that this task reads, if a failure affects only this file. "" if a failure affects the whole
             source, of which then no slice is kept.
+        digest: SHA-256 of the file that this task reads, if it is not that of the source.
     """
 
     source: str
     work: W
     file: str = ""
+    digest: str = ""
 
 
 class Made(NamedTuple):

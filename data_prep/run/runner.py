@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
 
 O = TypeVar("O", bound="Knobs")  # noqa: E741  options
+SOURCE_DIGITS = 16  # of a file's SHA-256 that are stored with each of its slices
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,7 @@ def _dry_run(prep: PrepRun[Any], inventory: Inventory, plan: Plan[Any]) -> bool:
     left_out = [*inventory.outcomes, *plan.outcomes]
     if plan.preview is not None:
         return show_preview(prep, plan.preview, left_out)
-    gathered = _gather(prep, plan, None)
+    gathered = _gather(prep, plan, None, inventory.sources)
     size, n = " x ".join(map(str, plan.size)), gathered.splits.total()
     slices = f"{n} slices of {size} ({split_counts(gathered.splits)})"
     return show_preview(prep, Preview((), slices), [*left_out, *gathered.outcomes])
@@ -191,7 +192,7 @@ def _write(prep: PrepRun[Any], inventory: Inventory, plan: Plan[Any], digest: st
     acquisition = plan.operator.header()
     header = replace(acquisition, configuration=prep.configuration(), source_digests=lineage, digest=digest)
     with SliceWriter(prep.out, header, plan.size, plan.operator.with_image, plan.coils, plan.shapes) as writer:
-        outcomes = [*inventory.outcomes, *plan.outcomes, *_gather(prep, plan, writer).outcomes]
+        outcomes = [*inventory.outcomes, *plan.outcomes, *_gather(prep, plan, writer, inventory.sources).outcomes]
         if writer.n == 0:
             prep.give_up(outcomes, f"no slice could be made of {plan.what or f'{len(inventory.sources)} files'}")
     write_manifest(prep.out, digest, outcomes, prep.pseudonyms)
@@ -205,7 +206,7 @@ class RunOutcomes(NamedTuple):
     splits: Counter[str]
 
 
-def _gather(prep: PrepRun[Any], plan: Plan[Any], writer: SliceWriter | None) -> RunOutcomes:
+def _gather(prep: PrepRun[Any], plan: Plan[Any], writer: SliceWriter | None, digests: Mapping[str, str]) -> RunOutcomes:
     """Make the slices of every task and write them, source by source."""
     gathered, sink, seen = RunOutcomes([], Counter()), _Sink(plan, writer), set[str]()
     results = prep.mapped(partial(_made, make=plan.make), plan.tasks, "slices")
@@ -224,7 +225,7 @@ def _gather(prep: PrepRun[Any], plan: Plan[Any], writer: SliceWriter | None) -> 
             own.add(made.content)
             tally.notes.update(made.notes)
             tally.splits.update(record.split for record in made.records)
-            sink.add(made.records)
+            sink.add(made.records, task.digest or digests.get(name, ""))
         if tally.broken:  # its slices are taken back: a later copy of one is the first
             tally.splits.clear()
         else:
@@ -250,27 +251,29 @@ class _Sink:
 
     def __init__(self, plan: Plan[Any], writer: SliceWriter | None) -> None:
         self.plan, self.writer = plan, writer
-        self.pending = list[Any]()
+        self.pending, self.sources = list[Any](), list[str]()
 
     def begin(self) -> None:
         """Start a source."""
         self.start = self.writer.n if self.writer is not None else 0
         self.levels = list[tuple[float, float, float]]()  # scale, maximum in raw units and data_range of each slice
 
-    def add(self, slices: Sequence[Any]) -> None:
-        """Add slices, and write them once a batch is complete."""
+    def add(self, slices: Sequence[Any], digest: str) -> None:
+        """Add slices of a file with this SHA-256, and write them once a batch is complete."""
         for item in slices if self.writer is not None else ():
             self.pending.append(item)
+            self.sources.append(digest[:SOURCE_DIGITS])
             if len(self.pending) == self.plan.batch:
                 self.flush()
 
     def flush(self) -> None:
         """Write the pending slices."""
         if self.writer is not None and self.pending:
-            for record in self.plan.measure(self.pending):
-                self.writer.append(record)
+            for record, source in zip(self.plan.measure(self.pending), self.sources, strict=True):
+                self.writer.append(record._replace(source=source))
                 self.levels.append((record.scale, record.scale * record.peak, record.data_range))
             self.pending.clear()
+            self.sources.clear()
 
     def end(self, tally: Tally) -> None:
         """End a source: remove the slices of a broken source, or store the common maximum of a whole one as data range."""

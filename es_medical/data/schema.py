@@ -109,6 +109,8 @@ class SliceRecord(NamedTuple):
         orientation: directions of increasing column and row index, as DICOM's ImageOrientationPatient; NaN where unknown.
         slice_spacing: distance between neighbouring slices in mm, NaN where unknown.
         volume: salted hash of the slice's volume, "" if unknown: then slice indices separate the volumes of a subject.
+        source: first digits of the SHA-256 of the file, or files, that the slice comes from, "" if unknown. It is the same with
+            any salt, so that a test subject that was trained on is found in a file with other hashes.
     """
 
     measurement: Tensor
@@ -128,6 +130,7 @@ class SliceRecord(NamedTuple):
     orientation: tuple[float, float, float, float, float, float] = (NAN,) * 6
     slice_spacing: float = NAN
     volume: str = ""
+    source: str = ""
 
 
 def open_slices(path: str | Path) -> h5py.File:

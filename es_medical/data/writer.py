@@ -23,6 +23,7 @@ COLUMNS: dict[str, tuple[tuple[int, ...], Any]] = {  # shape of a row, and type,
     "id": ((), h5py.string_dtype()),
     "subject": ((), h5py.string_dtype()),
     "volume": ((), h5py.string_dtype()),
+    "source": ((), h5py.string_dtype()),
     "split": ((), h5py.string_dtype()),
     "scale": ((2,), np.float64),  # and offset
     "spacing": ((2,), np.float32),

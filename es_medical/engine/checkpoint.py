@@ -7,27 +7,23 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from es_medical.data import read_header
-from es_medical.data.atomic import whole_or_not
 from es_medical.engine.auto import Settings
 from es_medical.engine.distributed import gather, rank, unwrapped, wait, world_size
 from es_medical.engine.identity import Identity, architecture, complete_architecture, refuse_other_architecture
 from es_medical.engine.random_states import random_states, set_random_states
 from es_medical.engine.schedule import replay
+from es_medical.engine.state_file import BEST, LAST, MODEL, TRAIN_FIRST, read_state, write_state
 from es_medical.engine.trainer import Trainer
+from es_medical.engine.training_data import preparation, refuse_seen, seen, warn_of_other_pixels
 from es_medical.inferers import Inferer
 from es_medical.losses.unsure import NAME as MULTIPLIER
 from es_medical.methods import current_name
 from es_medical.physics import Operator
 
 logger = logging.getLogger(__name__)
-
-LAST, BEST, MODEL = "last.pt", "reconstructor.pt", "model.pt"
-TRAIN_FIRST = "train first, or set ckpt_dir to the folder of a trained model"
 
 
 class Checkpoints:
@@ -62,7 +58,8 @@ class Checkpoints:
     ) -> None:
         self.folder, self.network, self.network_def = Path(folder), network, network_def
         self.physics, self.inferer, self.scheduler = physics, inferer, scheduler
-        self.preparation = {} if data_file is None else preparation(data_file)
+        self.data_file = data_file
+        self.data = {} if data_file is None else {"preparation": preparation(data_file), "seen": seen(data_file)}
         self.knobs = {} if settings is None else {"knobs": asdict(settings)}
         self.best_score, self.best_epoch = float("-inf"), 0
         self.heldout_before = float("nan")  # held-out error before training
@@ -84,15 +81,15 @@ class Checkpoints:
             self.best_score, self.best_epoch = score, epoch
             if rank() == 0:
                 best = {"reconstructor": unwrapped(self.network).state_dict(), "epoch": epoch, "score": score}
-                best |= {"key": self.key, "preparation": self.preparation} | self.knobs | self._identity._asdict()
-                _write(best, self.folder / BEST)
+                best |= {"key": self.key} | self.data | self.knobs | self._identity._asdict()
+                write_state(best, self.folder / BEST)
                 self._write_denoiser()
         return better
 
     def _write_denoiser(self) -> None:
         """Save the denoiser's weights; for a method without a denoiser, delete those of an earlier training."""
         if any(module is self.network_def for module in self.network.modules()):
-            _write(self.network_def.state_dict(), self.folder / MODEL)
+            write_state(self.network_def.state_dict(), self.folder / MODEL)
         else:
             (self.folder / MODEL).unlink(missing_ok=True)
 
@@ -127,7 +124,7 @@ class Checkpoints:
                 "warm": None if warm is None else dict(warm),
                 "average": None if trainer.average is None else trainer.average.state_dict(),
             }
-            _write(state | self.knobs | self._identity._asdict(), self.folder / LAST)
+            write_state(state | self.data | self.knobs | self._identity._asdict(), self.folder / LAST)
 
     def read_last(self) -> dict[str, Any]:
         """Read what `save_last` wrote.
@@ -151,7 +148,7 @@ class Checkpoints:
         With another key metric, the choice of the best weights starts again.
 
         Raises:
-            ValueError: the weights belong to another network, method, sampling mask or scanner.
+            ValueError: the weights belong to another network, method, sampling mask or scanner, or have seen test subjects.
         """
         before, now = state["identity"], dict(identity or {})
         trained, configured = (current_name(str(names.get("method"))) for names in (before, now))
@@ -167,6 +164,8 @@ class Checkpoints:
             raise ValueError(
                 f"{self.folder / LAST} is from a training for another operator: other {other}; resume with its data"
             )
+        if self.data_file is not None:
+            refuse_seen(state.get("seen"), self.data_file, self.folder / LAST)
         _load(self.network, state["reconstructor"], self.folder)
         groups = trainer.optimizer.state_dict()["param_groups"]
         trainer.optimizer.load_state_dict({"state": state["optimizer"]["state"], "param_groups": groups})
@@ -200,11 +199,14 @@ class Checkpoints:
         """Load the best weights into the network and return their epoch; see `load_weights`.
 
         Raises:
+            ValueError: weights of an earlier training have seen test subjects of the data file.
             RuntimeError: another training has overwritten the best weights of this one.
         """
         wait()
         own = self.key if self.has_best else None
-        return load_weights(self.folder, self.network, self.physics, self.inferer, own)
+        if own is None and self.data_file is not None:
+            refuse_seen(read_state(self.folder / BEST, TRAIN_FIRST).get("seen"), self.data_file, self.folder)
+        return load_weights(self.folder, self.network, self.physics, self.inferer, own, self.data_file)
 
 
 def load_first_weights(path: Path, network: nn.Module) -> dict[str, Any]:
@@ -231,7 +233,14 @@ def load_first_weights(path: Path, network: nn.Module) -> dict[str, Any]:
     return state
 
 
-def load_weights(folder: str | Path, network: nn.Module, physics: Operator, inferer: Inferer, key: str | None = None) -> int:
+def load_weights(
+    folder: str | Path,
+    network: nn.Module,
+    physics: Operator,
+    inferer: Inferer,
+    key: str | None = None,
+    data_file: str | Path | None = None,
+) -> int:
     """Load the best weights of a training into a reconstructor.
 
     Args:
@@ -240,6 +249,7 @@ def load_weights(folder: str | Path, network: nn.Module, physics: Operator, infe
         physics: the operator it will be used with; warns if the weights were trained with another mask or scanner.
         inferer: how it will be used; warns if the weights were trained for other splits or noise.
         key: key of the training that the weights must come from; None accepts any.
+        data_file: slice file that they will be used on; warns if its pixels differ from those of the training.
 
     Returns:
         The epoch in which the weights were saved.
@@ -256,15 +266,9 @@ def load_weights(folder: str | Path, network: nn.Module, physics: Operator, infe
     before.refuse_other_network(now, "weights", folder)
     _load(network, state["reconstructor"], folder)
     before.warn_of_other_use(now, folder)
+    if data_file is not None:
+        warn_of_other_pixels(state.get("preparation", {}), data_file, folder)
     return state["epoch"]
-
-
-def preparation(data_file: str | Path) -> dict[str, Any]:
-    """Describe how a slice file was made: options of its command, grid, and measured lines."""
-    header = read_header(data_file)
-    lines = {"measured": header.mask.tolist(), "acceleration": header.acceleration, "center_fraction": header.center_fraction}
-    grid = {"size": list(header.size), "encoded_lines": header.encoded_lines}
-    return {"configuration": dict(header.configuration), **lines, **grid}
 
 
 def read_preparation(folder: str | Path) -> dict[str, Any]:
@@ -281,19 +285,3 @@ def _load(network: nn.Module, weights: dict[str, Any], folder: str | Path) -> No
         unwrapped(network).load_state_dict(weights)
     except RuntimeError as error:
         raise ValueError(f"the weights in {folder} are of another network (widths, iterations or group): {error}") from error
-
-
-def read_state(path: Path, advice: str) -> dict[str, Any]:
-    """Read a file of weights; raise FileNotFoundError with `advice` if there is none, ValueError if it can't be read."""
-    if not path.is_file():
-        raise FileNotFoundError(f"no checkpoint at {path}: {advice}")
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch.load raises errors of ten kinds for damaged files
-        raise ValueError(f"{path} can't be read as weights: it is damaged, or another kind of file ({error})") from error
-
-
-def _write(state: dict[str, Any], path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_or_not(path) as temporary:
-        torch.save(state, temporary)

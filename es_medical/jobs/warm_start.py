@@ -25,6 +25,7 @@ from es_medical.engine.schedule import Schedule
 from es_medical.engine.setup import build_dataset, build_loader, build_optimizer
 from es_medical.engine.synthetic_slices import Likeness, write_synthetic
 from es_medical.engine.trainer import Trainer
+from es_medical.engine.training_data import refuse_seen
 from es_medical.losses import SupervisedOnSplits
 from es_medical.physics import Operator
 from es_medical.splits import Split
@@ -290,6 +291,7 @@ class WarmStart:
     def _take(self, path: Path) -> None:
         """Load the weights that the user gives, and say what they have seen as far as their file does."""
         state = self._load(path)
+        refuse_seen(state.get("seen"), self.like.path, path)
         origin = state.get("source", f"epoch {state.get('epoch', 'unknown')} of a training")
         self.source = f"weights of {path.name}: {origin}"
         self.synthetic = bool(state.get("synthetic", False))

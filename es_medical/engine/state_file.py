@@ -1,0 +1,45 @@
+"""Files of weights and states: their names, written whole or not at all, and the way out of a damaged one."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from es_medical.data.atomic import whole_or_not
+
+LAST, BEST, MODEL = "last.pt", "reconstructor.pt", "model.pt"
+TRAIN_FIRST = "train first, or set ckpt_dir to the folder of a trained model"
+
+
+def read_state(path: Path, advice: str) -> dict[str, Any]:
+    """Read a file of weights; raise FileNotFoundError with `advice` if there is none, ValueError if it can't be read."""
+    if not path.is_file():
+        raise FileNotFoundError(f"no checkpoint at {path}: {advice}")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch.load raises errors of ten kinds for damaged files
+        cause = "empty" if path.stat().st_size == 0 else "damaged (cut short?), or another kind of file"
+        raise ValueError(f"{path} can't be read as weights: it is {cause} ({error}){_way_out(path)}") from error
+    if not isinstance(state, dict):
+        raise ValueError(f"{path} can't be read as weights: it holds a {type(state).__name__}{_way_out(path)}")
+    return state
+
+
+def _way_out(path: Path) -> str:
+    """What to do without a file of a training."""
+    if path.name != LAST:
+        return ""
+    best = path.with_name(BEST)
+    if not best.is_file():
+        return ". There are no other weights of this training: start anew without --resume"
+    return (
+        f". The best weights of this training are in {best}: test them with configs/evaluate.yaml, or begin a new training "
+        f"with them by --warm_start {best} --ckpt_dir NEW_FOLDER, without --resume"
+    )
+
+
+def write_state(state: dict[str, Any], path: Path) -> None:
+    """Write a file of weights, whole or not at all; its folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_or_not(path) as temporary:
+        torch.save(state, temporary)
