@@ -13,6 +13,7 @@ import numpy as np
 
 from data_prep.mri.ismrmrd_header import Encoding, parse_header
 from data_prep.run.manifest import PrepError, SkipError
+from es_medical.data.hdf5 import overstated, raised_by_h5py
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 RECONSTRUCTIONS = ("reconstruction_esc", "reconstruction_rss")
 FASTMRI_SIZE = (320, 320)
+FINEST = 8  # largest ratio of pixels and samples along an axis: scanners interpolate by 2 or 4
 COILS_OF_RANK = {3: "single", 4: "multi"}
 PARTS = (("real", "imag"), ("re", "im"), ("r", "i"))  # names of the fields of complex numbers, in any case
 
@@ -39,10 +41,23 @@ def open_volume(path: Path) -> Iterator[h5py.File]:
         file = h5py.File(path, "r")
     except OSError as error:
         raise PrepError(_why_unreadable(path, str(error))) from error
-    with file:
+    with file, _damage_stated():
         if "schema" in file.attrs and "measurement" in file:
             raise SkipError("a slice file of es_medical, not raw data")
         yield file
+
+
+@contextmanager
+def _damage_stated() -> Iterator[None]:
+    """Turn whatever h5py raises for damaged bytes and broken links into a PrepError."""
+    try:
+        yield
+    except PrepError:
+        raise
+    except Exception as error:
+        if not raised_by_h5py(error):
+            raise
+        raise PrepError("damaged HDF5 file, or one with a broken link: download it again") from error
 
 
 def _why_unreadable(path: Path, error: str) -> str:
@@ -87,6 +102,14 @@ class CheckedVolume:
     target: str
     note: str = ""
     whole: bool = True
+
+
+def reconstructed_size(encoding: Encoding, recorded: tuple[int, ...]) -> tuple[int, int]:
+    """(H, W) of the reconstruction, fastMRI's where unknown; raises PrepError for one no scanner makes of (H, W) samples."""
+    size = encoding.size or FASTMRI_SIZE
+    if encoding.size and any(n > FINEST * samples for n, samples in zip(size, recorded, strict=True)):
+        raise PrepError(f"a reconstruction of {size} pixels from {recorded} samples: expected {FINEST} times as many at most")
+    return size
 
 
 def read_kspace(file: h5py.File, index: int) -> NDArray[np.complexfloating]:
@@ -135,6 +158,8 @@ def read_numbers(file: h5py.File, name: str, index: int | None = None) -> NDArra
     """A dataset, or one row of it. Raises PrepError when it cannot be read or holds NaN or infinite values."""
     what = name if index is None else f"{name} slice {index}"
     data = _dataset(file, name)
+    if cause := overstated(data, whole=index is None):
+        raise PrepError(f"{what} {cause}")
     try:
         x = data[() if index is None else index]
     except OSError as error:
@@ -182,8 +207,10 @@ def patient(file: h5py.File) -> str:
     value = file.attrs.get("patient_id", "")
     if isinstance(value, np.ndarray | np.generic) and value.size == 1:
         value = value.item()
+    if isinstance(value, str):
+        value = value.encode("utf-8", "surrogateescape")  # h5py gives bytes that are no text as surrogates
     if isinstance(value, bytes):
-        value = value.decode("utf-8", "replace")
+        value = value.decode("utf-8", "backslashreplace")
     if isinstance(value, h5py.Empty) or np.size(value) == 0 or (isinstance(value, float) and np.isnan(value)):
         return ""
     return str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
@@ -205,8 +232,8 @@ def check_not_empty(shape: tuple[int, ...]) -> None:
 def named(file: h5py.File) -> str:
     """What a file holds: names that belong to a known layout are listed, others only counted (they may name a patient)."""
     usual = {"kspace", "mask", "ismrmrd_header", "dataset", *RECONSTRUCTIONS}
-    others = sum(name not in usual for name in file)
-    known = [name for name in sorted(file) if name in usual]
+    others = sum(name not in usual for name in file)  # one that is no text is given as bytes
+    known = sorted(name for name in file if name in usual)
     return ", ".join([*known, *([f"{others} other{'s' if others > 1 else ''}"] if others else [])]) or "nothing"
 
 

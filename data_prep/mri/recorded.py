@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
-from data_prep.mri.fastmri_file import FASTMRI_SIZE, CheckedVolume, FastMRIVolume, open_volume
+from data_prep.mri.fastmri_file import CheckedVolume, FastMRIVolume, open_volume, reconstructed_size
 from data_prep.mri.ismrmrd_file import IsmrmrdVolume, is_ismrmrd
 from data_prep.mri.options import Chosen, Coils
 from data_prep.mri.sampling import Span, measured_extent
@@ -117,7 +117,7 @@ def inspect_recorded(
             slices=(middle,) if chosen == "middle" else tuple(range(volume.n_slices)),
             whole=chosen == "all" or volume.n_slices == 1,
             recorded=volume.size,
-            size=volume.encoding.size or FASTMRI_SIZE,
+            size=reconstructed_size(volume.encoding, volume.size),
             coils=volume.coils,
             encoded=(columns.start, columns.stop),
             mask=None if mask is None else tuple(bool(measured) for measured in mask),

@@ -17,7 +17,6 @@ import numpy as np
 from data_prep.mri.coils import rss
 from data_prep.mri.fastmri_file import (
     COILS_OF_RANK,
-    FASTMRI_SIZE,
     RECONSTRUCTIONS,
     CheckedVolume,
     check_not_empty,
@@ -27,6 +26,7 @@ from data_prep.mri.fastmri_file import (
     patient,
     read_kspace,
     read_numbers,
+    reconstructed_size,
     scalar,
     shape_of,
 )
@@ -156,7 +156,7 @@ def _target(file: h5py.File, wanted: Wanted) -> str:
 def _check_target(file: h5py.File, target: str, n: int, encoding: Encoding) -> tuple[int, int]:
     """(H, W) of a stored target; for a computed one the size in the header, else fastMRI's 320 x 320."""
     if target not in RECONSTRUCTIONS:
-        return encoding.size or FASTMRI_SIZE
+        return reconstructed_size(encoding, shape_of(file, "kspace")[-2:])
     shape = shape_of(file, target)
     if len(shape) != 3 or shape[0] != n or 0 in shape:
         raise PrepError(f"{target} has shape {shape}, expected (slices, rows, columns) with {n} slices as kspace")

@@ -2,7 +2,7 @@ import h5py
 import numpy as np
 import pytest
 from columns import stored
-from raw import kspace_of, phantom, seen_by_coils
+from raw import HEADER, kspace_of, phantom, seen_by_coils
 
 from data_prep.mri.fastmri_file import open_volume, read_kspace
 from data_prep.mri.simulation import Wanted, inspect, magnitude
@@ -129,3 +129,41 @@ def test_one_blank_slice_leaves_the_others(tmp_path, make_volume, prep, measurem
     out = prep("fastmri", tmp_path / "a.h5", tmp_path / "out.h5", *options).stdout
     assert stored(tmp_path / "out.h5", "slice").tolist() == ([0, 2] if slices == "all" else [0])
     assert ("left out" if slices == "all" else ": slice 0 is taken") in out
+
+
+def refused(path, **wanted):
+    with pytest.raises(PrepError) as caught:
+        inspect(path, "a", "d", Wanted(**wanted))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("link", [h5py.SoftLink("/nowhere"), h5py.SoftLink("/kspace"), h5py.ExternalLink("gone.h5", "/x")])
+def test_broken_link_is_a_stated_error(tmp_path, make_volume, link):
+    path = make_volume(tmp_path / "a.h5")
+    with h5py.File(path, "r+") as file:
+        del file["kspace"]
+        file["kspace"] = link
+    assert "broken link" in refused(path)
+
+
+def test_shape_that_the_file_does_not_hold_is_refused_before_memory_is_asked_for(tmp_path, make_volume):
+    path = make_volume(tmp_path / "a.h5", keys=())
+    with h5py.File(path, "r+") as file:
+        del file["kspace"]
+        file.create_dataset("kspace", (3, 2**20, 2**20), np.complex64, chunks=(1, 64, 64))[0, 0, 0] = 1
+    assert "(3, 1048576, 1048576): 8796093022208 bytes to read, the file stores 32768" in refused(path)
+
+
+def test_reconstruction_much_finer_than_the_samples_is_refused(tmp_path, make_volume):
+    header = HEADER.format(width=48, maximum=47, center=24).replace("<x>32</x><y>32</y>", "<x>999999</x><y>999999</y>")
+    path = make_volume(tmp_path / "a.h5", keys=(), header=False, ismrmrd_header=header)
+    assert "(999999, 999999) pixels from (64, 48) samples" in refused(path)
+
+
+def test_patient_number_that_is_no_text_is_one_all_the_same(tmp_path, make_volume):
+    subjects = []
+    for number in (b"M\xfcller", b"M\xf6ller"):
+        with h5py.File(make_volume(tmp_path / "a.h5"), "r+") as file:
+            file.attrs["patient_id"] = number
+        subjects.append(inspect(tmp_path / "a.h5", "a", "d", Wanted()).subject.encode())
+    assert subjects == [b"M\\xfcller", b"M\\xf6ller"]

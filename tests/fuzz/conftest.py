@@ -1,0 +1,7 @@
+"""The writers of small valid files are those of the tests of each reader."""
+
+import sys
+from pathlib import Path
+
+PREPARATION = Path(__file__).parents[1] / "data_prep"
+sys.path[:0] = [str(PREPARATION), str(PREPARATION / "mri")]
