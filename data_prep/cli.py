@@ -16,6 +16,7 @@ from data_prep.mr_images.options import MROptions
 from data_prep.mri.options import FastMRIOptions
 from data_prep.run.manifest import default_salt, output_path
 from data_prep.run.options import DryRun, Out, Overwrite, Salt, Workers, command
+from data_prep.sinogram.geometry_file import print_example
 from data_prep.sinogram.options import SinogramOptions
 from data_prep.synthetic.options import SyntheticOptions
 
@@ -152,6 +153,12 @@ def sinogram(
     src: Annotated[Path, typer.Argument(help="Folder (searched recursively, by content) or one file of sinograms.")],
     out: Out,
     options: SinogramOptions,
+    example_geometry: Annotated[
+        bool, typer.Option("--example-geometry", help="Print a geometry file and end.", callback=print_example, is_eager=True)
+    ] = False,
+    preview: Annotated[
+        bool, typer.Option("--preview", help="Also write a picture (OUT.preview.png) of up to four slices, without a network.")
+    ] = False,
     workers: Workers = None,
     salt: Salt = None,
     dry_run: DryRun = False,
@@ -159,8 +166,10 @@ def sinogram(
 ) -> bool:
     """Measured sinograms: corrected line integrals, the scanner's geometry and the noise of each slice; nothing is simulated.
 
-    Read are the MATLAB files of the Helsinki tomography data (CtDataFull). Rays that cannot be used are masked, never
-    interpolated. One file holds one scanner: files of another one are left out. The split is by file.
+    Read are Data Exchange HDF5 files, MATLAB files of the Helsinki tomography data (CtDataFull), and with --geometry any array
+    in TIFF, .npy, .mat or HDF5. Every detector row is a slice. Rays that cannot be used (no counts, dead bins, outliers) are
+    masked for all slices, never interpolated. The centre of rotation becomes a shift of the detector. OUT holds one scanner:
+    files of another one fail. The split is by file.
 
     A folder as OUT gets sinograms.h5; a manifest (.manifest.json) is written beside it. A second run with the same input and
     options does nothing. Exit status 1: a file failed, or nothing could be written.
@@ -168,7 +177,7 @@ def sinogram(
     from data_prep.sinogram.measured import prepare
 
     with prep_run("sinogram", out, "sinograms.h5", options, salt, workers) as run:
-        return prepare(run, src, dry_run, overwrite)
+        return prepare(run, src, dry_run, overwrite, preview)
 
 
 @command(app)

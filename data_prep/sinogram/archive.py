@@ -16,27 +16,32 @@ from torch import Tensor
 
 from data_prep.run.manifest import Outcome, PrepError
 from data_prep.run.runner import PrepRun
-from data_prep.sinogram.beam import Acquisition, Beam, even_views, merged_bins
-from data_prep.sinogram.corrections import Row, corrected_row
+from data_prep.sinogram.beam import Acquisition, Beam, even_views, merged_bins, with_centre
+from data_prep.sinogram.centre import estimated_centre
+from data_prep.sinogram.corrections import Row, corrected_row, filled_bins
 from data_prep.sinogram.files import open_scan
-from data_prep.sinogram.noise import noise_of_views
+from data_prep.sinogram.noise import noise_of_counts, noise_of_views
 from data_prep.sinogram.options import SinogramOptions
 from data_prep.sinogram.scan import Scan
 from es_medical.data import SliceHeader
+from es_medical.physics.transmission import MEASURED
 
 if TYPE_CHECKING:
     from es_medical.physics.ct import CT
 
 MM_PER_CM = 10
 SAMPLED = 8  # slices that decide the scale
+ENOUGH = 0.5  # share of rays that all slices must have
+CENTIMETRES = "1/cm"
+OTHER_CENTRE = "its centre of rotation is more than half a bin off the usual one: prepare it on its own"
 OTHER_SCANNER = "another scanner than that of the first file: prepare it on its own"
 BRIGHT = 0.995  # quantile of an image that is stored as about 1
 
 
 class Item(NamedTuple):
-    """One slice to make: its file, its digest, its row and its split."""
+    """One slice to make: its file (or files), their digest, its row and its split."""
 
-    path: Path
+    paths: tuple[Path, ...]
     digest: str
     row: int
     split: str
@@ -62,6 +67,7 @@ class Scanner:
         mask: usable rays (V, D), the same for all slices.
         scale: attenuation in 1/cm (1/bin) that is stored as 1.
         with_image: whether a reference is stored.
+        water: attenuation of water in 1/cm, for Hounsfield units; None keeps the attenuation.
     """
 
     acquisition: Acquisition
@@ -70,6 +76,7 @@ class Scanner:
     mask: NDArray[np.bool_]
     scale: float = 1.0
     with_image: bool = False
+    water: float | None = None
 
     @cached_property
     def physics(self) -> CT:
@@ -81,7 +88,7 @@ class Scanner:
     @property
     def unit(self) -> str:
         """Unit of the attenuation."""
-        return "1/bin" if math.isnan(self.acquisition.beam.bin_width) else "1/cm"
+        return "1/bin" if math.isnan(self.acquisition.beam.bin_width) else CENTIMETRES
 
     @property
     def length(self) -> float:
@@ -94,18 +101,30 @@ class Scanner:
         return (math.nan, math.nan) if self.unit == "1/bin" else (self.pixel, self.pixel)
 
     @property
+    def units(self) -> tuple[float, float]:
+        """(scale, offset): raw = stored * scale + offset, in 1/cm (1/bin) or Hounsfield units."""
+        return (self.scale, 0.0) if self.water is None else (1000 * self.scale / self.water, -1000.0)
+
+    @property
     def divisor(self) -> float:
         """Line integral / stored value."""
         return self.length * self.scale * float(self.physics.norm)
 
     def header(self) -> SliceHeader:
         """The header of the file."""
-        measured = {"unit": self.unit, "water": None, "image": "reference" if self.with_image else None, "scale": self.scale}
+        measured = {
+            "unit": self.unit if self.water is None else "HU",
+            "water": self.water,
+            "image": "reference" if self.with_image else None,
+            "scale": self.scale,
+            "attenuation": self.unit,
+            "pixel": self.spacing[0] if self.spacing[0] > 0 else None,
+        }
         return SliceHeader(
             sigma=math.nan,
             mask=torch.from_numpy(self.mask),
             modality="CT",
-            operator=self.physics.geometry.to_dict() | {"measured": measured},
+            operator=self.physics.geometry.to_dict() | {MEASURED: measured},
         )
 
     def stored(self, p: NDArray[np.floating], physics: CT) -> Tensor:
@@ -116,15 +135,19 @@ class Scanner:
 
 def read_row(item: Item, acquisition: Acquisition, options: SinogramOptions) -> Corrected:
     """Read and correct the row of an item, and take the acquisition's views and bins of it."""
-    whole = corrected_row(open_scan(item.path), item.row, options)
-    every = acquisition._replace(views=tuple(np.flatnonzero(~acquisition.beam.repeated()).tolist()))
-    sigma = noise_of_views(every.taken(whole.p), every.usable(whole.usable))
-    return Corrected(acquisition.taken(whole.p), acquisition.usable(whole.usable), sigma, whole)
+    whole = corrected_row(open_scan(item.paths, options.setup), item.row, options)
+    usable = acquisition.usable(whole.usable)
+    if whole.variance is not None:
+        sigma = noise_of_counts(acquisition.taken(whole.variance), usable, acquisition.merge)
+    else:
+        every = acquisition._replace(views=tuple(np.flatnonzero(~acquisition.beam.repeated()).tolist()))
+        sigma = noise_of_views(every.taken(whole.p), every.usable(whole.usable))
+    return Corrected(acquisition.taken(whole.p), usable, sigma, whole)
 
 
 def acquisition_of(beam: Beam, options: SinogramOptions) -> tuple[Acquisition, float, list[str]]:
     """The acquisition of a scanner, the width of its pixels, and notes."""
-    pixel = options.pixel or beam.field / options.size
+    pixel = options.pixel or options.setup.pixel or beam.field / options.size
     views, notes = even_views(beam, options.views)
     merge = options.merge or merged_bins(beam, pixel)
     if merge > beam.bins:
@@ -154,22 +177,54 @@ def shared_scanner(
     """The scanner of the first file with its mask and scale, notes, and outcomes of the files that were not measured by it.
 
     Every slice is read once.
+
+    Raises:
+        PrepError: no centre of rotation, or too few usable rays.
     """
-    options, (_, first, _) = prep.options, files[0]
-    acquisition, pixel, notes = acquisition_of(first.beam, options)
-    deviating = [Outcome(name, "failed", OTHER_SCANNER) for name, scan, _ in files if scan.beam != first.beam]
+    options = prep.options
+    beam, notes, deviating = shared_beam(prep, files)
+    acquisition, pixel, more = acquisition_of(beam, options)
     left_out = {outcome.name for outcome in deviating}
     items = [item for name, _, own in files if name not in left_out for item in own]
-    geometry = acquisition.geometry(options.size, pixel)
-    mask = np.ones(geometry.shape, bool)
+    mask = np.ones(acquisition.geometry(options.size, pixel).shape, bool)
     for row in prep.mapped(partial(_usable, acquisition=acquisition, options=options), items, "rays"):
         mask &= row
-    scanner = Scanner(acquisition, options.size, pixel, mask, options.scale or 1.0, options.reference)
+    if mask.mean() < ENOUGH:
+        raise PrepError(f"only {mask.mean():.0%} of the rays are usable in all slices: see --outliers, --floor and --slices")
+    scanner = Scanner(acquisition, options.size, pixel, mask, options.scale or 1.0, options.reference, options.water)
+    if options.water is not None and scanner.unit != CENTIMETRES:
+        raise PrepError("--water needs lengths in mm: give bin_width in the geometry")
     if options.scale is None:
-        known = [item for item in items if item.split == "train"]
+        known = [item for item in items if item.split == "train"] or items
         some = [known[k] for k in sorted({round(k) for k in np.linspace(0, len(known) - 1, SAMPLED)})]
         scanner = replace(scanner, scale=stored_scale(scanner, [read_row(item, acquisition, options) for item in some]))
-    return scanner, notes, deviating
+    return scanner, [*notes, *more], deviating
+
+
+def shared_beam(
+    prep: PrepRun[SinogramOptions], files: Sequence[tuple[str, Scan, Sequence[Item]]]
+) -> tuple[Beam, list[str], list[Outcome]]:
+    """The scanner of the first file with its centre of rotation, notes, and outcomes of files of another scanner or centre."""
+    first, given = files[0][1].beam, prep.options.centre
+    same = [file for file in files if file[1].beam.same_but_centre(first)]
+    deviating = [Outcome(file[0], "failed", OTHER_SCANNER) for file in files if file not in same]
+    if given not in (None, "auto"):
+        return with_centre(first, float(given)), [], deviating
+    if given is None and not any(math.isnan(scan.beam.centre) for _, scan, _ in same):
+        centres, how = [scan.beam.centre for _, scan, _ in same], "given"
+    else:
+        found = prep.mapped(partial(_centre, options=prep.options), [own[len(own) // 2] for _, _, own in same], "centres")
+        centres, how = list(found), "estimated"
+    centre = float(np.median(centres))
+    off = [name for (name, _, _), one in zip(same, centres, strict=True) if abs(one - centre) > 0.5]
+    deviating += [Outcome(name, "failed", OTHER_CENTRE) for name in off]
+    spread = f", {min(centres):.2f} to {max(centres):.2f} in single files" if len(centres) > 1 else ""
+    return with_centre(first, centre), [f"centre of rotation {how}: bin {centre:.2f}{spread}"], deviating
+
+
+def _centre(item: Item, options: SinogramOptions) -> float:
+    scan = open_scan(item.paths, options.setup)
+    return estimated_centre(scan.beam, filled_bins(corrected_row(scan, item.row, options)))
 
 
 def _usable(item: Item, acquisition: Acquisition, options: SinogramOptions) -> NDArray[np.bool_]:

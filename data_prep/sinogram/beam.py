@@ -82,6 +82,10 @@ class Beam:
         along = self.unit * (np.arange(self.bins, dtype=np.float64) - self.centre)
         return -along if self.mirrored else along
 
+    def same_but_centre(self, other: Beam) -> bool:
+        """Whether two scanners differ at most in their centre of rotation."""
+        return repr(with_centre(self, NAN)) == repr(with_centre(other, NAN))  # in text, NaN equals NaN
+
     def repeated(self) -> NDArray[np.bool_]:
         """Views at an angle that an earlier view has too, such as the last one of 0 to 360 degrees with both ends, (V,)."""
         angles = np.round(np.mod(np.asarray(self.angles) + 1e-4, FULL_TURN), 3)
@@ -128,8 +132,6 @@ class Acquisition(NamedTuple):
         beam = self.beam
         places = self.taken(np.broadcast_to(beam.positions(), (len(beam.angles), beam.bins)))[0]
         lengths = {"pitch": beam.unit * self.merge, "shift": float(places[0] + places[-1]) / 2}
-        if abs(lengths["shift"]) < 1e-9 * beam.unit:
-            del lengths["shift"]
         if beam.kind == "fan":
             lengths |= {"source_distance": beam.source_origin, "detector_distance": beam.source_detector - beam.source_origin}
         angles = tuple(beam.angles[view] for view in self.views)

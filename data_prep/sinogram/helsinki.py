@@ -13,7 +13,6 @@ from data_prep.sinogram.scan import Raw, Scan
 
 NAMES = ("CtDataFull", "CtDataLimited", "CtData")
 LENGTHS = ("distanceSourceOrigin", "distanceSourceDetector", "pixelSizePost")
-NO_FRAMES = np.empty((0, 0))
 
 
 def helsinki_data(variables: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -53,4 +52,4 @@ def helsinki_scan(data: Mapping[str, Any]) -> Scan:
         source_detector=lengths["distanceSourceDetector"],
         mirrored=True,
     )
-    return Scan(beam, 1, "attenuation", lambda _: Raw(sinogram.astype(float), NO_FRAMES, NO_FRAMES))
+    return Scan(beam, 1, "attenuation", lambda _: Raw(sinogram.astype(float)))

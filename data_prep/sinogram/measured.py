@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
-from data_prep.run.folders import digest_or_nothing, find_files, without_copies
+from data_prep.run.folders import Source, digest_or_nothing, find_files, without_copies
 from data_prep.run.manifest import Outcome, PrepError, Pseudonyms, SkipError, check_replaceable
 from data_prep.run.plan import Inventory, Made, Plan, Tally, Task
 from data_prep.run.runner import PrepRun, run
 from data_prep.run.splits import BEYOND, split_subjects
 from data_prep.sinogram.archive import Item, Scanner, read_row, shared_scanner
+from data_prep.sinogram.arrays import format_of
 from data_prep.sinogram.files import open_scan
+from data_prep.sinogram.geometry_file import Setup
 from data_prep.sinogram.options import SinogramOptions
+from data_prep.sinogram.preview import write_preview
 from data_prep.sinogram.reference import Reference
 from data_prep.sinogram.scan import Scan
 from es_medical.data import Shapes, SliceHeader, SliceRecord
+from es_medical.physics.transmission import MEASURED
+
+NUMBER = re.compile(r"-?\d+(\.\d+)?")
 
 
 class Found(NamedTuple):
-    """A file of sinograms: its path, name, SHA-256, content and split."""
+    """A file of sinograms, or several of one scan: paths, name, SHA-256, content and split."""
 
-    path: Path
+    paths: tuple[Path, ...]
     name: str
     digest: str
     scan: Scan
@@ -31,11 +40,13 @@ class Found(NamedTuple):
 
     def items(self, options: SinogramOptions) -> list[Item]:
         """The slices to take of it."""
-        return [Item(self.path, self.digest, row, self.split) for row in options.rows(self.scan.rows)]
+        return [Item(self.paths, self.digest, row, self.split) for row in options.rows(self.scan.rows)]
 
 
-def prepare(prep: PrepRun[SinogramOptions], source: Path, dry_run: bool = False, overwrite: bool = False) -> bool:
-    """Write the slice file and its manifest, unless they are up to date.
+def prepare(
+    prep: PrepRun[SinogramOptions], source: Path, dry_run: bool = False, overwrite: bool = False, preview: bool = False
+) -> bool:
+    """Write the slice file and its manifest, unless they are up to date; with `preview` also a picture of some slices.
 
     Returns:
         True if every file was taken or left out for a reason, and none failed.
@@ -53,22 +64,43 @@ def prepare(prep: PrepRun[SinogramOptions], source: Path, dry_run: bool = False,
     outcomes += [Outcome(one.name, "skipped", BEYOND) for one in assigned if not one.split]
     taken = [one for one in assigned if one.split]
     inventory = Inventory({one.name: one.digest for one in found}, outcomes, [one.digest for one in found])
-    return run(prep, inventory, partial(plan, prep, taken), partial(report_scanner, prep), dry_run, overwrite)
+    succeeded = run(prep, inventory, partial(plan, prep, taken), report_scanner, dry_run, overwrite)
+    if preview and not dry_run:
+        prep.say(f"picture: {write_preview(prep.out)}")
+    return succeeded
 
 
 def find_scans(prep: PrepRun[SinogramOptions], source: Path) -> tuple[list[Found], list[Outcome]]:
-    """The files of sinograms, each content once, and the outcomes of the other files."""
+    """The scans below a folder, each content once, and the outcomes of the other files."""
+    setup = prep.options.setup
     files, outcomes = find_files(source, prep.out)
+    beside = {Path(name).name for name in (setup.white, setup.dark, setup.angles) if isinstance(name, str)}
+    outcomes += [Outcome(file.name, "skipped", "named in the geometry") for file in files if file.path.name in beside]
+    files = [file for file in files if file.path.name not in beside]
     found = list[Found]()
-    for file in files:
+    for name, group in _scans(files, setup).items():
+        paths = tuple(file.path for file in group)
         try:
-            found.append(Found(file.path, file.name, digest_or_nothing(file.path), open_scan(file.path)))
+            scan = open_scan(paths, setup)
+            named = [path for path in (paths[0].parent / name for name in sorted(beside)) if path.is_file()]
+            digests = list(prep.mapped(digest_or_nothing, [*paths, *named], "digests"))
+            digest = digests[0] if len(digests) == 1 else sha256("".join(digests).encode()).hexdigest()
+            found.append(Found(paths, name, digest, scan))
         except SkipError as error:
-            outcomes.append(Outcome(file.name, "skipped", str(error)))
+            outcomes.append(Outcome(name, "skipped", str(error)))
         except PrepError as error:
-            outcomes.append(Outcome(file.name, "failed", str(error)))
+            outcomes.append(Outcome(name, "failed", str(error)))
     kept, copies = without_copies(found, lambda one: one.digest, lambda one: one.name)
     return kept, [*outcomes, *copies]
+
+
+def _scans(files: Sequence[Source], setup: Setup) -> dict[str, list[Source]]:
+    """The files of each scan by its name: one each, or all arrays of a folder in the order of their names."""
+    groups: dict[str, list[Source]] = defaultdict(list)
+    for file in files:
+        array = setup.files != "scans" and format_of(file.path)
+        groups[file.name.rpartition("/")[0] or "." if array else file.name].append(file)
+    return groups
 
 
 def plan(prep: PrepRun[SinogramOptions], found: Sequence[Found]) -> Plan[Item]:
@@ -100,13 +132,15 @@ def make_slice(
     row = read_row(item, scanner.acquisition, options)
     volume = pseudonyms.of("volume", item.digest)
     image = None if reference is None else reference.image(row.whole)
+    scale, offset = scanner.units
     record = SliceRecord(
         measurement=scanner.stored(row.p, scanner.physics),
         image=image,
         id=pseudonyms.of("slice", item.digest, item.row),
         subject=pseudonyms.of("subject", item.digest),
         split=item.split,
-        scale=scanner.scale,
+        scale=scale,
+        offset=offset,
         spacing=scanner.spacing,
         data_range=float("nan") if image is None else max(float(image.max()), 1e-6),
         slice=item.row,
@@ -120,15 +154,35 @@ def report(tally: Tally, scans: dict[str, Scan]) -> Iterable[Outcome]:
     """Outcome of a file."""
     if tally.failures:
         return tally.failures
-    return [tally.done([*scans[tally.name].notes, *tally.shares(tally.n)], "measured")]
+    return [tally.done([*scans[tally.name].notes, *summed(tally.notes)], "measured")]
 
 
-def report_scanner(prep: PrepRun[SinogramOptions], header: SliceHeader, _: Sequence[Outcome]) -> Iterable[str]:
+def summed(notes: Mapping[str, int]) -> list[str]:
+    """Notes of the slices of a file as one: whole numbers are added, others become a range.
+
+    >>> summed({"3 outliers: masked": 2, "1 outliers: masked": 1, "air read 0.10": 1, "air read 0.12": 1})
+    ['7 outliers: masked', 'air read 0.10 to 0.12']
+    """
+    alike: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    for note, count in notes.items():
+        number = NUMBER.search(note)
+        alike[NUMBER.sub("{}", note, count=1)].append((number[0] if number else "", count))
+    return [words.format(_together(numbers)) for words, numbers in alike.items()]
+
+
+def _together(numbers: Sequence[tuple[str, int]]) -> str:
+    texts = sorted({text for text, _ in numbers}, key=lambda text: float(text or 0))
+    if all(text.isdecimal() for text in texts):
+        return str(sum(int(text) * count for text, count in numbers))
+    return texts[0] if len(texts) == 1 else f"{texts[0]} to {texts[-1]}"
+
+
+def report_scanner(header: SliceHeader, _: Sequence[Outcome]) -> Iterable[str]:
     """Describe the scanner in one line."""
     views, bins = header.mask.shape
-    measured, kind = header.operator["measured"], header.operator["geometry"]
+    measured, kind = header.operator[MEASURED], header.operator["geometry"]
     image = "reference stored" if header.has_image else "no image stored"
     yield (
-        f"{views} views of {bins} bins, {kind} beam, {1 - header.mask.float().mean():.1%} of the rays masked, images of 1 are "
-        f"{measured['scale']:g} {measured['unit']}, noise of each slice stored, {image}"
+        f"{views} views of {bins} bins, {kind} beam, {1 - header.mask.float().mean():.1%} of the rays masked, an image of 1 is "
+        f"{measured['scale']:g} {measured['attenuation']}, noise of each slice stored, {image}"
     )

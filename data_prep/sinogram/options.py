@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from data_prep.run.manifest import PrepError
-from data_prep.run.options import seed_option, test_option, train_option, val_option
+from data_prep.run.options import CommandLineType, seed_option, test_option, train_option, val_option
 from data_prep.run.splits import Shares
+from data_prep.sinogram.geometry_file import Setup, read_geometry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +46,44 @@ class SinogramOptions:
             show_default="so that images fill about [0, 1]",
         ),
     ] = None
+    water: Annotated[float | None, typer.Option(help="Attenuation of water in 1/cm: images are then in Hounsfield units.")] = (
+        None
+    )
+    geometry: Annotated[
+        Mapping[str, Any] | None,
+        CommandLineType(Path | None),
+        typer.Option(help="YAML file that says what the files do not (a template: --example-geometry)."),
+    ] = None
+    centre: Annotated[
+        str | None,
+        typer.Option(
+            help="Centre of rotation: a bin, counted from 0 (296.0), or `auto`, estimated.",
+            show_default="what the file or geometry says, else auto",
+        ),
+    ] = None
+    floor: Annotated[float, typer.Option(help="Counts, less the dark field, at or below which a ray is not used.", min=0)] = 0.0
+    dead: Annotated[
+        str | None,
+        typer.Option(help="Bins that are not used, as 314,346; others that stand out are found.", show_default="none"),
+    ] = None
+    outliers: Annotated[
+        float,
+        typer.Option(help="Mask rays with more radiation than all around, by so many times the noise; 0 masks none.", min=0),
+    ] = 20.0
+    air_offset: Annotated[
+        str | None,
+        typer.Option(help="Line integral to subtract: what air reads, or `auto`, measured at both ends of the detector."),
+    ] = None
+    beam_hardening: Annotated[
+        str | None,
+        typer.Option(
+            help="A2,A3,...: replace line integrals p by p + A2 p^2 + A3 p^3 ..., the curve of one material.",
+            show_default="none",
+        ),
+    ] = None
+    rings: Annotated[
+        int, typer.Option(help="Remove rings: bins over which the sorted sinogram is smoothed, e.g. 21; 0 for none.", min=0)
+    ] = 0
     reference: Annotated[
         bool, typer.Option("--reference", help="Keep a regularised least-squares image of all views as reference.")
     ] = False
@@ -53,10 +95,32 @@ class SinogramOptions:
     def __post_init__(self) -> None:
         if self.slices not in {"middle", "all"}:
             self.rows(1)
-        for name in ("pixel", "scale"):
+        if isinstance(self.geometry, Path):
+            object.__setattr__(self, "geometry", read_geometry(self.geometry))
+        _ = self.dead_bins, self.powers
+        for name in ("pixel", "scale", "water"):
             value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
+            if value is not None and not 0 < value < math.inf:
                 raise PrepError(f"--{name} {value:g}: expected a positive number")
+        for name in ("centre", "air_offset"):
+            value = getattr(self, name)
+            if value not in (None, "auto") and not _is_number(value):
+                raise PrepError(f"--{name.replace('_', '-')} {value}: expected a number, or auto")
+
+    @property
+    def setup(self) -> Setup:
+        """What the geometry file says."""
+        return Setup(**(self.geometry or {}))
+
+    @property
+    def dead_bins(self) -> tuple[int, ...]:
+        """The bins of --dead."""
+        return tuple(int(bin) for bin in _numbers("--dead", self.dead))
+
+    @property
+    def powers(self) -> tuple[float, ...]:
+        """The factors of p^2, p^3 ... of --beam-hardening."""
+        return _numbers("--beam-hardening", self.beam_hardening)
 
     def rows(self, n: int) -> tuple[int, ...]:
         """The detector rows to take of n.
@@ -75,3 +139,18 @@ class SinogramOptions:
     def shares(self) -> Shares:
         """Number or share of files for each split."""
         return Shares(self.train, self.test, self.val)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def _numbers(option: str, given: str | None) -> tuple[float, ...]:
+    """The numbers of "314,346"."""
+    words = [word.strip() for word in (given or "").split(",") if word.strip()]
+    if wrong := [word for word in words if not _is_number(word)]:
+        raise PrepError(f"{option} {given}: {wrong[0]!r} is no number; expected numbers with commas between")
+    return tuple(map(float, words))

@@ -11,32 +11,33 @@ from numpy.typing import NDArray
 
 from data_prep.sinogram.beam import Beam
 
-Values = Literal["counts", "attenuation"]
-Array = NDArray[np.float64]
+Values = Literal["counts", "transmission", "attenuation"]
+Array = NDArray[np.floating]
+NO_FRAMES: Array = np.empty((0, 0))
 
 
 class Raw(NamedTuple):
     """One detector row as it is in the file.
 
     Attributes:
-        values: (V, D) counts, or line integrals of the attenuation.
-        white: (n, D) counts without an object, one frame or more; empty for line integrals.
+        values: (V, D), see `Scan.values`.
+        white: (n, D) counts without an object, one frame or more; empty if there are none.
         dark: (n, D) values without radiation; empty if there are none.
     """
 
     values: Array
-    white: Array
-    dark: Array
+    white: Array = NO_FRAMES
+    dark: Array = NO_FRAMES
 
 
 @dataclass(frozen=True)
 class Scan:
-    """A file of sinograms.
+    """A file of sinograms, or several that are one scan.
 
     Attributes:
         beam: its scanner.
         rows: number of detector rows; each is a slice.
-        values: what the numbers are.
+        values: counts, a share of the counts without an object (transmission), or line integrals of the attenuation.
         read: reads one row; raises PrepError when it cannot be read.
         row_height: height of a row on the detector in mm; NaN if unknown.
         notes: what a user should know.
