@@ -8,7 +8,7 @@ from es_medical.methods import BASELINE, LEARNING_FREE
 from es_medical.metrics.image import MAX_DB
 from es_medical.report.groups import Group
 from es_medical.report.levels import Levels
-from es_medical.report.methods import PAIRS, label, place, shown
+from es_medical.report.methods import COLD, PAIRS, kind, label, place, shown
 from es_medical.report.paper import LEVELS, RATIOS
 from es_medical.report.reading.timing import curves
 from es_medical.report.tables import Row, Table
@@ -32,20 +32,28 @@ def png(figure: "Figure") -> bytes:
 
 
 def curves_figure(group: Group) -> "Figure | None":
-    """Draw PSNR of the validation items against epochs and training time; None where no run has a curve."""
+    """Draw PSNR of the validation items against epochs, and PSNR and SSIM against training time; None where no run has a curve.
+
+    The best method that learns nothing, at its best weight, and the baseline are horizontal lines.
+    """
     drawn = {method: seeds for method, seeds in curves(group.runs).items() if any(len(one.psnr) > 1 for one in seeds)}
     if not drawn:
         return None
-    figure = _figure(10, 3.8)
-    left, right = figure.subplots(1, 2, sharey=True)
+    figure = _figure(13, 3.8)
+    left, middle, right = figure.subplots(1, 3)
+    middle.sharey(left)
     for method, seeds in drawn.items():
         for i, one in enumerate(seeds):
             style = _style(method) | ({"label": label(method)} if i == 0 else {})
+            minutes = [seconds / MINUTE for seconds in one.seconds]
             left.plot(one.epochs, one.psnr, **style)
-            right.plot([seconds / MINUTE for seconds in one.seconds], one.psnr, **style)
-    _zero_line(group, (left, right))
+            middle.plot(minutes, one.psnr, **style)
+            right.plot(minutes, one.ssim, **style)
+    for name, axes in (("val/psnr", (left, middle)), ("val/ssim", (right,))):
+        _flat_lines(group, name, axes)
     _axes(left, "epoch", "PSNR (dB), validation items")
-    _axes(right, "training time (min)", "")
+    _axes(middle, "training time (min)", "PSNR (dB), validation items")
+    _axes(right, "training time (min)", "SSIM, validation items")
     right.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
     return figure
 
@@ -134,17 +142,22 @@ def _style(method: str) -> dict[str, str]:
     """Return one colour for each loss; dashed where the network is not equivariant."""
     row = shown(method)
     dashed = not row.equivariant and row.kind != LEARNING_FREE
-    return {"color": row.colour, "linestyle": "--" if dashed else "-"}
+    return {"color": row.colour, "linestyle": "-." if method.endswith(COLD) else "--" if dashed else "-"}
 
 
-def _zero_line(group: Group, axes: "Sequence[Axes]") -> None:
-    """Draw the score of the baseline, which every run logs, as a line."""
-    for run in group.all_runs:
-        points = run.details.curves.get("val/baseline_psnr")
-        if points:
-            for one in axes:
-                one.axhline(points[-1].value, color=shown(BASELINE).colour, linestyle=":", label="Baseline")
-            return
+def _flat_lines(group: Group, name: str, axes: "Sequence[Axes]") -> None:
+    """Draw the best method that learns nothing, at its best weight, and the baseline, which every run logs, as lines."""
+    tried = {
+        method: max(point.value for point in points)
+        for method, runs in group.runs.items()
+        if kind(method) == LEARNING_FREE and (points := [one for run in runs for one in run.details.curves.get(name, ())])
+    }
+    flat = {max(tried, key=lambda method: tried[method]): max(tried.values())} if tried else {}
+    baseline = [points for run in group.all_runs if (points := run.details.curves.get(name.replace("val/", "val/baseline_")))]
+    flat |= {BASELINE: baseline[0][-1].value} if baseline else {}
+    for method, value in flat.items():
+        for one in axes:
+            one.axhline(value, color=shown(method).colour, linestyle=":", label=label(method))
 
 
 def _axes(axes: "Axes", x: str, y: str) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from es_medical.knobs import PLACE, same_knob
 from es_medical.methods import LEARNING_FREE
 from es_medical.report.catalogue import STUDIES, Study, study_of
-from es_medical.report.methods import kind
+from es_medical.report.methods import COLD, kind
 from es_medical.report.reading.runs import Run
 
 
@@ -81,8 +81,10 @@ def _key(run: Run) -> Key:
 
 def _group(key: Key, members: list[Run]) -> Group:
     by_method: dict[str, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
+    warm = {run.method for run in members if run.warm_start}
     for run in sorted(members, key=lambda run: (run.trained_here, run.start), reverse=True):
-        by_method[run.method][run.seed].append(run)
+        cold = run.method in warm and run.trained_here and not run.warm_start
+        by_method[run.method + COLD if cold else run.method][run.seed].append(run)
     kept = {method: _alike(tuple(seeds[seed][0] for seed in sorted(seeds))) for method, seeds in sorted(by_method.items())}
     remarks = [_older(method, same) for method, seeds in by_method.items() for same in seeds.values() if len(same) > 1]
     remarks += [f"{method}: mean of {len(kept[method])} seeds" for method in kept if len(kept[method]) > 1]

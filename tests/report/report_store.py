@@ -97,7 +97,8 @@ class Store:
             logged += [Metric("test/psnr", float(np.mean(finite)), start, 9)] if finite else []
         for epoch, seconds, psnr in curve:
             at = (start + 1000 * epoch, 10 * epoch)
-            logged += [Metric("val/psnr", psnr, *at), Metric("val/baseline_psnr", 20.0, *at)]
+            scores = {"val/psnr": psnr, "val/ssim": psnr / 50, "val/baseline_psnr": 20.0}
+            logged += [Metric(name, value, *at) for name, value in scores.items()]
             logged += [Metric("epoch", epoch, *at), Metric("epoch_time", seconds, *at)] if epoch else []
         return logged
 

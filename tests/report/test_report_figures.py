@@ -22,21 +22,23 @@ def sensing(store, method, ratio, psnr, digest=None, **more):
 
 def test_curves_are_drawn_against_epochs_and_against_minutes_of_training(store):
     store.log("es", items(28), curve=((0, 0.0, 20.0), (1, 60.0, 25.0), (2, 120.0, 28.0)))
-    left, right = curves_figure(store.group()).axes
-    (first, second) = (axes.lines[0] for axes in (left, right))
+    first, second, third = (axes.lines[0] for axes in curves_figure(store.group()).axes)
+    assert third.get_xdata() == pytest.approx([0.0, 1.0, 3.0])
+    assert third.get_ydata() == pytest.approx([0.4, 0.5, 0.56])
     assert first.get_xdata() == pytest.approx([0, 1, 2])
     assert second.get_xdata() == pytest.approx([0.0, 1.0, 3.0])
     assert first.get_ydata() == pytest.approx([20, 25, 28])
 
 
-def test_every_trained_method_has_a_line_of_its_own_and_what_learns_nothing_has_none(store):
+def test_every_trained_method_has_a_line_of_its_own_and_the_best_that_learns_nothing(store):
     store.log("es", items(25), curve=())
     assert curves_figure(store.group()) is None
     for method in METHODS:
-        store.log(method, items(25))
+        store.log(method, items(25), curve=((1, 1.0, 24.0), (2, 1.0, 27.0 if method == "tv" else 26.0), (3, 1.0, 25.0)))
     labels = {one.label for one in METHODS.values()}
     lines = [line for line in curves_figure(store.group()).axes[0].lines if line.get_label() in labels]
-    assert {line.get_label() for line in lines} == {one.label for one in METHODS.values() if one.trained}
+    assert {line.get_label() for line in lines} == {one.label for name, one in METHODS.items() if one.trained or name == "tv"}
+    assert [set(line.get_ydata()) for line in lines if line.get_label() == METHODS["tv"].label] == [{27.0}]
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(lines)
 
 

@@ -60,7 +60,7 @@ def test_es_is_compared_with_every_method_and_the_baseline(store):
 # --- time
 
 
-CURVE = Curve((0, 10, 20), (0, 1, 2), (0.0, 10.0, 30.0), (20.0, 25.0, 29.0))
+CURVE = Curve((0, 10, 20), (0, 1, 2), (0.0, 10.0, 30.0), (20.0, 25.0, 29.0), (0.5, 0.7, 0.8))
 
 
 @pytest.mark.parametrize(("target", "seconds"), [(22.5, 5.0), (25.0, 10.0), (27.0, 20.0), (29.1, None), (19.0, 0.0)])
@@ -69,7 +69,7 @@ def test_the_time_to_a_target_is_interpolated_between_validations(target, second
 
 
 def test_the_first_time_counts_when_a_curve_falls_and_rises_again():
-    again = Curve((0, 1, 2, 3), (0, 1, 2, 3), (0.0, 1.0, 2.0, 3.0), (20.0, 26.0, 22.0, 28.0))
+    again = Curve((0, 1, 2, 3), (0, 1, 2, 3), (0.0, 1.0, 2.0, 3.0), (20.0, 26.0, 22.0, 28.0), (0.5, 0.7, 0.6, 0.8))
     assert time_to(again, 25.0) == pytest.approx(5 / 6)
 
 

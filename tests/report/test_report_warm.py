@@ -28,7 +28,7 @@ def test_its_time_is_part_of_the_training_and_not_of_an_epoch(store):
 def test_curves_begin_after_it(store):
     store.log("es", items(28), warm=40.0)
     assert curve(store.group().runs["es"][0]).seconds == (40.0, 50.0, 60.0)
-    left, right = curves_figure(store.group()).axes
+    left, right, _ = curves_figure(store.group()).axes
     assert right.lines[0].get_xdata() == pytest.approx([40 / 60, 50 / 60, 1.0])
     assert left.lines[0].get_xdata() == pytest.approx([0, 1, 2])
 
@@ -70,7 +70,7 @@ def test_rows_that_start_differently_are_noted(store):
 
 
 def test_seeds_of_one_method_that_start_differently_are_never_averaged(store):
-    store.log("es", items(28), seed=0)
+    store.log("es", items(28), seed=0, warm=40.0, warm_start="100 synthetic images of kind mr, 1 epochs")
     store.log("es", items(30), seed=1, warm=40.0)
     store.log("es", items(32), seed=2, warm=40.0)
     group = store.group()
@@ -78,6 +78,20 @@ def test_seeds_of_one_method_that_start_differently_are_never_averaged(store):
     assert "es: seed 0 not shown, with another warm start" in group.remarks
     assert "es: mean of 2 seeds" in group.remarks
     assert rows(store)["es"].scores["psnr"].mean == pytest.approx(31.0)
+
+
+def test_a_method_from_a_warm_start_and_from_random_weights_has_two_rows(store):
+    store.log("es", items(30), warm=40.0)
+    store.log("es", items(28))
+    store.log("supervised", items(32), warm=40.0)
+    found = rows(store)
+    assert [(row.label, row.scores["psnr"].mean) for row in found.values() if row.scores][:3] == [
+        ("Supervised", pytest.approx(32.0)),
+        ("ES", pytest.approx(30.0)),
+        ("ES, random weights", pytest.approx(28.0)),
+    ]
+    labels = {line.get_label() for line in curves_figure(store.group()).axes[0].lines}
+    assert {"ES", "ES, random weights", "Supervised"} <= labels
 
 
 def test_later_test_of_weights_hides_no_training_and_tells_no_start(store):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 OPERATOR_KNOBS = ("acceleration", "center_fraction", "views", "mask", "keep", "ratio", "sigma")
 """Knobs of the operator and its noise, in the order of titles."""
 
-CURVES = ("epoch", "epoch_time", "val/psnr", "val/baseline_psnr", "val/heldout")
+CURVES = ("epoch", "epoch_time", "val/psnr", "val/ssim", "val/baseline_psnr", "val/baseline_ssim", "val/heldout")
 CASES = "test/cases.json"
 PAGE = 1000  # runs of one request, MLflow's limit is 50,000
 

@@ -17,12 +17,13 @@ SHARE = 0.9
 
 
 class Curve(NamedTuple):
-    """Validation PSNR of one run: step, epoch, training time (s) and PSNR (dB) of each validation, in order of time."""
+    """Validation scores of one run, in order of time: step, epoch, training time (s), PSNR (dB), SSIM (NaN if not logged)."""
 
     steps: tuple[int, ...]
     epochs: tuple[float, ...]
     seconds: tuple[float, ...]
     psnr: tuple[float, ...]
+    ssim: tuple[float, ...]
 
 
 class Reached(NamedTuple):
@@ -73,7 +74,14 @@ def curve(run: Run) -> Curve | None:
     durations, epochs = run.details.curves.get("epoch_time", ()), run.details.curves.get("epoch", ())
     seconds = _elapsed(points, durations) if durations else tuple((p.time - points[0].time) / 1000 for p in points)
     seconds = tuple(run.warm_seconds + one for one in seconds)
-    return Curve(tuple(p.step for p in points), _epochs(points, epochs), seconds, tuple(p.value for p in points))
+    ssim = {point.step: point.value for point in run.details.curves.get("val/ssim", ())}
+    return Curve(
+        tuple(p.step for p in points),
+        _epochs(points, epochs),
+        seconds,
+        tuple(p.value for p in points),
+        tuple(ssim.get(p.step, math.nan) for p in points),
+    )
 
 
 def curves(runs: Mapping[str, Sequence[Run]]) -> dict[str, list[Curve]]:
