@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
 from data_prep.ct import metadata as ct_metadata
 from data_prep.ct.header import CTFile, read_ct
 from data_prep.ct.metadata import Entry, read_table
-from data_prep.ct.series import CTSeries, by_series, make_series, name_series
+from data_prep.ct.pixels import read_hounsfield
+from data_prep.ct.series import CTSeries, Group, by_volume, make_series, name_series
 from data_prep.run.folders import Source, find_files
 from data_prep.run.manifest import Outcome, PrepError, SkipError
 from es_medical.data.dicom.files import Content, content_of
 
 DICOM_SUFFIXES = {".dcm", ".dicom", ".ima"}
 
-Mapped = Callable[[Callable[[Source], CTFile | Outcome], Sequence[Source]], Iterable[CTFile | Outcome]]
+Mapped = Callable[[Callable[[Source], list[CTFile] | Outcome], Sequence[Source]], Iterable[list[CTFile] | Outcome]]
 
 
 class Archive(NamedTuple):
@@ -35,36 +38,53 @@ class Archive(NamedTuple):
     n_files: int
 
 
-def scan(source: Path, out: Path, mapped: Mapped) -> Archive:
-    """Read the header of every file; no pixels are read.
+def scan(source: Path, out: Path, mapped: Mapped, burned_in: bool = False) -> Archive:
+    """Read the header of every file; pixels are read only where nothing else tells several images at one place apart.
 
     Args:
         source: folder, or one file.
         out: the file that will be written; it is ignored as a source.
         mapped: a map over files, in order.
+        burned_in: whether to take images with annotations in their pixels.
 
     Raises:
         PrepError: the source does not exist or holds no file.
     """
     files, outcomes = find_files(source, out)
     images = list[CTFile]()
-    for found in mapped(_read_header, files):
+    for found in mapped(partial(_read_header, burned_in=burned_in), files):
         if isinstance(found, Outcome):
             outcomes.append(found)
         else:
-            images.append(found)
+            images += found
     table = _tables(files, outcomes)
-    groups = by_series(images)
-    folders = Counter(folder for group in groups for folder in {file.name.rpartition("/")[0] for file in group})
-    series = [_checked(make_series(group, name_series(group, folders)), group, table) for group in groups]
-    outcomes = [*_with_table(outcomes, table, groups), *_dropped(series)]
+    groups = by_volume(images, partial(_pixels, paths={file.name: file.path for file in files}))
+    folders = Counter(folder for group in groups for folder in {file.name.rpartition("/")[0] for file in group.files})
+    counts = Counter(file.identity.series for file in images if file.frame <= 1)
+    series = [_checked(make_series(group, name_series(group, folders)), group, table, counts) for group in groups]
+    shared = Counter((item.patient, item.slices[0].file.identity.series) for item in series if item.slices)
+    series = [
+        replace(item, several=shared[item.patient, item.slices[0].file.identity.series] > 1) if item.slices else item
+        for item in series
+    ]
+    outcomes = [*_with_table(outcomes, table, set(counts)), *_dropped(series)]
     return Archive(sorted((item for item in series if item.slices), key=lambda item: item.name), outcomes, len(files))
 
 
-def _read_header(source: Source) -> CTFile | Outcome:
+def _pixels(file: CTFile, paths: Mapping[str, Path]) -> Hashable:
+    """A digest of the pixels of a file; of its own name where they cannot be read."""
+    try:
+        return sha256(read_hounsfield(paths[file.name], file, 0.0).values.tobytes()).digest()
+    except (PrepError, OSError):
+        return file.label
+
+
+def _read_header(source: Source, burned_in: bool) -> list[CTFile] | Outcome:
     try:
         content = content_of(source.path)
-        return read_ct(source.path, source.name, content) if content in {"dicom", "bare"} else _not_dicom(source, content)
+        if content not in {"dicom", "bare"}:
+            return _not_dicom(source, content)
+        return read_ct(source.path, source.name, content, burned_in)
     except SkipError as error:
         return Outcome(source.name, "skipped", str(error))
     except PrepError as error:
@@ -98,23 +118,23 @@ def _tables(files: Sequence[Source], outcomes: Sequence[Outcome]) -> dict[str, E
     return table
 
 
-def _checked(series: CTSeries, group: Sequence[CTFile], table: dict[str, Entry]) -> CTSeries:
+def _checked(series: CTSeries, group: Group, table: dict[str, Entry], counts: Counter[str]) -> CTSeries:
     """Complete a series from the table: the patient if the files name none, and notes where files and table disagree."""
-    entry = table.get(group[0].series)
+    uid = group.files[0].identity.series
+    entry = table.get(uid)
     if entry is None:
         return series
     notes, patient = list(series.notes), f"patient/{entry.patient}"
-    if entry.images and entry.images != len(group):
-        notes.append(f"{ct_metadata.NAME} lists {entry.images} images, {len(group)} are here")
+    if entry.images and entry.images != counts[uid]:
+        notes.append(f"{ct_metadata.NAME} lists {entry.images} images, {counts[uid]} are here")
     if entry.patient and series.patient.startswith("patient/") and series.patient != patient:
         notes.append(f"{ct_metadata.NAME} names another patient: that of the files is used")
     known = series.patient.startswith("patient/") or not entry.patient
     return replace(series, notes=tuple(notes), patient=series.patient if known else patient)
 
 
-def _with_table(outcomes: Iterable[Outcome], table: dict[str, Entry], groups: Sequence[Sequence[CTFile]]) -> Iterator[Outcome]:
+def _with_table(outcomes: Iterable[Outcome], table: dict[str, Entry], here: set[str]) -> Iterator[Outcome]:
     """The outcomes; the outcome of a table also says how many of its CT series are missing."""
-    here = {group[0].series for group in groups}
     missing = sum(entry.modality in {"", "CT"} and uid not in here for uid, entry in table.items())
     for outcome in outcomes:
         if table and outcome.name.rpartition("/")[2].lower() == ct_metadata.NAME:

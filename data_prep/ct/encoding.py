@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import BinaryIO, Literal, NamedTuple
 
 from pydicom import Dataset, uid
@@ -10,11 +11,16 @@ from pydicom.tag import Tag
 from pydicom.uid import UID
 
 from data_prep.run.manifest import PrepError, SkipError
-from es_medical.data.dicom.elements import number, numbers, raw, text, whole
+from es_medical.data.dicom.elements import number, numbers, raw, text, values, whole
 
 PIXEL_DATA = 0x7FE00010
 OVERLAYS = tuple(Tag(0x60000102 + (i << 17)) for i in range(16))  # OverlayBitPosition
 UNDEFINED = 0xFFFFFFFF
+RWV, UNITS, HU_CODE = "RealWorldValueMappingSequence", "MeasurementUnitsCodeSequence", "[hnsf'U]"  # the UCUM code of HU
+MAPS = frozenset(  # values of ImageType (PS3.3 C.8.15.2.1.1, C.8.16.1) of images that never hold Hounsfield units
+    {"EFF_ATOMIC_NUM", "ELECTRON_DENSITY", "MAT_SPECIFIC", "MAT_FRACTIONAL", "MAT_VALUE_BASED", "PERFUSION", "Z_EFF", "ZEFF"}
+)
+DERIVED_MAPS = frozenset({"MAT_REMOVED", "MAT_MODIFIED", "IODINE"})  # these may: where the rescale type says HU
 INSTALL = "pip install 'es_medical[dicom]' (pylibjpeg with pylibjpeg-libjpeg, pylibjpeg-openjpeg and pylibjpeg-rle)"
 
 
@@ -32,6 +38,7 @@ class Encoding(NamedTuple):
         lut: whether a modality look-up table replaces slope and intercept.
         padding: smallest and largest stored value that means padding, or None.
         overlay: whether an overlay is stored in the unused bits.
+        unspecified: whether the file says that the unit of the values is unspecified (rescale type US).
     """
 
     syntax: str
@@ -44,23 +51,50 @@ class Encoding(NamedTuple):
     lut: bool
     padding: tuple[int, int] | None
     overlay: bool
+    unspecified: bool
+
+    @property
+    def length(self) -> int:
+        """Bytes of one uncompressed image."""
+        return self.size[0] * self.size[1] * self.bits // 8
 
 
-def pixel_encoding(data: Dataset, file: BinaryIO, at: int) -> tuple[Encoding, int]:
-    """How the pixels are stored, and the byte offset of uncompressed ones (-1 for others); their element is at byte `at`.
+def pixel_encodings(
+    data: Dataset, frames: Sequence[Dataset], file: BinaryIO, at: int
+) -> tuple[list[Encoding | PrepError], int]:
+    """How the pixels of each frame are stored, and the byte offset of the first uncompressed ones (-1 for others).
+
+    Args:
+        data: the header.
+        frames: the header as each frame sees it; one for a classic image.
+        file: the file, whose element of pixels is at byte `at`.
+        at: see `file`.
+
+    Returns:
+        for each frame its encoding, or why it cannot be used.
 
     Raises:
-        PrepError: the pixels are missing, truncated, not those of a CT slice, or no decoder is installed.
-        SkipError: a colour image, or values that are not Hounsfield units.
+        PrepError: of all frames: the pixels are missing, truncated, not those of a CT slice, or no decoder is installed.
+        SkipError: of all frames: a colour image, or values that are not Hounsfield units.
     """
     syntax = _syntax(data)
-    encoding = _encoding(data, syntax)
+    found = [_tried(frame, syntax) for frame in frames]
+    good = next((one for one in found if isinstance(one, Encoding)), None)
+    if good is None:
+        raise next(one for one in found if isinstance(one, PrepError))
     if syntax.is_deflated:
-        return encoding, -1
+        return found, -1
     if syntax.is_encapsulated:
         _check_decoder(syntax)
     file.seek(at)
-    return encoding, _offset(file, syntax, encoding)
+    return found, _offset(file, syntax, good, len(frames))
+
+
+def _tried(frame: Dataset, syntax: UID) -> Encoding | PrepError:
+    try:
+        return _encoding(frame, syntax)
+    except PrepError as error:
+        return error
 
 
 def _syntax(data: Dataset) -> UID:
@@ -98,16 +132,30 @@ def _encoding(data: Dataset, syntax: UID) -> Encoding:
         "",
     }:
         raise SkipError("a colour image, not CT values")
-    if whole(data, "NumberOfFrames", 1) > 1:
-        raise PrepError("several frames in one CT image: expected one slice")
-    kind = text(data, "RescaleType").upper()
-    if not (kind in {"", "US", "HU"} or "OUN" in kind):  # some files say "Houndsfield Unit"
-        raise SkipError("the rescale type says that the values are not Hounsfield units")
+    if other := _not_hounsfield(data):
+        raise SkipError(f"{other}: not Hounsfield units")
     slope, intercept = _rescale(data)
     lut = bool(raw(data, "ModalityLUTSequence"))
     overlay = any(int(data[tag].value or 0) > 0 for tag in OVERLAYS if tag in data)
     padding = _padding(data, bits, signed)
-    return Encoding(str(syntax), (rows, columns), bits, stored, signed, slope, intercept, lut, padding, overlay)
+    unspecified = text(data, "RescaleType").upper() == "US"
+    return Encoding(str(syntax), (rows, columns), bits, stored, signed, slope, intercept, lut, padding, overlay, unspecified)
+
+
+def _not_hounsfield(data: Dataset) -> str:
+    """What says that the values are not Hounsfield units, or "": unit of the rescale, image type, or real-world units."""
+    unit, kinds = text(data, "RescaleType").upper(), values(data, "ImageType")
+    stated = unit == "HU" or "OUN" in unit  # some files say "Houndsfield Unit"
+    if not (stated or unit in {"", "US"}):
+        return "a rescale type that is not HU"
+    if found := (MAPS if stated else MAPS | DERIVED_MAPS) & set(kinds):
+        return f"a map ({', '.join(sorted(found))})"
+    if stated:
+        return ""
+    if unit == "US" and "DERIVED" in kinds[:1]:
+        return "a derived image of unspecified unit (rescale type US)"
+    codes = [text(one, "CodeValue") for item in raw(data, RWV) or () for one in raw(item, UNITS) or ()]
+    return "real-world units other than HU" if codes and HU_CODE not in codes else ""
 
 
 def _rescale(data: Dataset) -> tuple[float, float]:
@@ -132,8 +180,8 @@ def _padding(data: Dataset, bits: int, signed: bool) -> tuple[int, int] | None:
     return min(ends), max(ends)
 
 
-def _offset(file: BinaryIO, syntax: UID, encoding: Encoding) -> int:
-    """Byte offset of the values of uncompressed pixels; -1 for compressed ones.
+def _offset(file: BinaryIO, syntax: UID, encoding: Encoding, frames: int) -> int:
+    """Byte offset of the values of uncompressed pixels of so many frames; -1 for compressed ones.
 
     Raises:
         PrepError: there are no pixels, or fewer than the header says.
@@ -150,11 +198,12 @@ def _offset(file: BinaryIO, syntax: UID, encoding: Encoding) -> int:
         return -1
     if length == UNDEFINED:
         raise PrepError("uncompressed pixel data of undefined length: its transfer syntax is not the one stated")
-    needed = encoding.size[0] * encoding.size[1] * encoding.bits // 8
+    needed = frames * encoding.length
     held = min(length, file.seek(0, 2) - start)
     if held < needed:
+        several = f"{frames} frames of " if frames > 1 else ""
         raise PrepError(
-            f"pixel data is cut short: {held} bytes, expected {needed} for {encoding.size[0]} x {encoding.size[1]} "
-            f"pixels of {encoding.bits} bits"
+            f"pixel data is cut short: {held} bytes, expected {needed} for {several}{encoding.size[0]} x "
+            f"{encoding.size[1]} pixels of {encoding.bits} bits"
         )
     return start

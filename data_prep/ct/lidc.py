@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -55,9 +55,10 @@ def prepare(prep: PrepRun[LIDCOptions], source: Path, dry_run: bool = False, ove
     """
     with quiet_pydicom():
         check_replaceable(prep.out, overwrite)
-        archive = scan(source, prep.out, partial(prep.mapped, label="headers"))
+        archive = scan(source, prep.out, partial(prep.mapped, label="headers"), bool(prep.options.burned_in))
         if not archive.series:
             prep.give_up(archive.outcomes, f"no CT series among {archive.n_files} files of {source}")
+        prep.say(*one_patient(archive.series, prep.options))
         planned, left_out = assign(archive.series, prep.options, prep.pseudonyms)
         outcomes = archive.outcomes + left_out
         if dry_run:
@@ -69,10 +70,10 @@ def prepare(prep: PrepRun[LIDCOptions], source: Path, dry_run: bool = False, ove
 
 
 def assign(series: Sequence[CTSeries], options: LIDCOptions, pseudonyms: Pseudonyms) -> tuple[list[Planned], list[Outcome]]:
-    """Choose series and slices, and assign splits by patient; file and folder names have no influence."""
+    """Choose series and slices, and assign splits by patient (or `split_by`); file and folder names have no influence."""
     patients: dict[str, list[CTSeries]] = defaultdict(list)
     for candidate in series:
-        patients[candidate.patient].append(candidate)
+        patients[candidate.subject(options.split_by)].append(candidate)
     splits = split_subjects([pseudonyms.of("subject", patient) for patient in patients], options.seed, options.shares)
     planned, outcomes = list[Planned](), list[Outcome]()
     for patient, scans in sorted(patients.items(), key=lambda item: pseudonyms.of("subject", item[0])):
@@ -88,10 +89,25 @@ def assign(series: Sequence[CTSeries], options: LIDCOptions, pseudonyms: Pseudon
     return planned, outcomes
 
 
+def one_patient(series: Sequence[CTSeries], options: LIDCOptions) -> Iterator[str]:
+    """A warning where several studies are all of one PatientID: an anonymiser may have replaced all by one."""
+    patients, studies = ({item.subject(by) for item in series} for by in (None, "study"))
+    if len(patients) == 1 < len(studies) and options.split_by is None and (options.test or options.val != 0):
+        yield (
+            f"all {len(series)} scans have one PatientID and count as one patient, in one split: where they are of several "
+            "people, --split-by study (or series) tells them apart"
+        )
+
+
 def _rank(series: CTSeries, pseudonyms: Pseudonyms) -> tuple[bool, bool, int, str]:
     """Sort key that puts the best series of a patient first: acquired (not derived), axial, most slices."""
     first = series.slices[0].file
-    return series.secondary, not series.axial, -len(series.slices), pseudonyms.of("series", first.series, first.instance)
+    return (
+        series.secondary,
+        not series.axial,
+        -len(series.slices),
+        pseudonyms.of("series", first.identity.series, first.instance),
+    )
 
 
 def preview(planned: Sequence[Planned], options: LIDCOptions) -> Preview:
@@ -104,22 +120,29 @@ def preview(planned: Sequence[Planned], options: LIDCOptions) -> Preview:
 
 
 def chosen_slices(prep: PrepRun[LIDCOptions], source: Path, planned: Sequence[Planned]) -> list[Task[Chosen]]:
-    """One task per slice; reads all files to compute their digests."""
-    pairs = [(item, number, item.series.slices[number].file.name) for item in planned for number in item.indices]
-    paths = [source / name if source.is_dir() else source for _, _, name in pairs]
-    digests = prep.mapped(digest_or_nothing, paths, "digests")
+    """One task per slice; reads all files to compute their digests (each frame of an enhanced image has one of its own)."""
+    chosen = [(item, number, item.series.slices[number].file) for item in planned for number in item.indices]
+    paths = {file.name: source / file.name if source.is_dir() else source for _, _, file in chosen}
+    digests = dict(zip(paths, prep.mapped(digest_or_nothing, list(paths.values()), "digests"), strict=True))
     return [
-        Task(item.series.name, Chosen(item.series, number, path, digest, item.split), name, digest)
-        for (item, number, name), path, digest in zip(pairs, paths, digests, strict=True)
+        Task(
+            item.series.name,
+            Chosen(item.series, number, paths[file.name], digests[file.name] + f"/{file.frame}" * bool(file.frame), item.split),
+            file.label,
+            digests[file.name],
+        )
+        for item, number, file in chosen
     ]
 
 
 def take_stock(archive: Archive, tasks: Sequence[Task[Chosen]], outcomes: Sequence[Outcome]) -> Inventory:
     """Inventory of the series: SHA-256 of the chosen file, or of the concatenated digests if several are chosen."""
-    digests: dict[str, list[str]] = defaultdict(list)
+    digests: dict[str, dict[str, None]] = defaultdict(dict)
     for task in tasks:
-        digests[task.source].append(task.work.digest)
-    sources = {name: one[0] if len(one) == 1 else sha256("".join(one).encode()).hexdigest() for name, one in digests.items()}
+        digests[task.source][task.digest] = None  # once, for all frames of an enhanced image
+    sources = {
+        name: next(iter(one)) if len(one) == 1 else sha256("".join(one).encode()).hexdigest() for name, one in digests.items()
+    }
     others = [*(series.name for series in archive.series), *(task.file for task in tasks)]
     return Inventory(sources, outcomes, [task.work.digest for task in tasks], others)
 
@@ -151,8 +174,10 @@ def make_slice(chosen: Chosen, options: LIDCOptions, pseudonyms: Pseudonyms) -> 
     prepared = prepare_slice(hu.values, series.geometry(number), options.size)
     if not prepared.image.any():
         return Made(notes=[BLANK])
-    subject = pseudonyms.of("subject", series.patient)
-    volume = pseudonyms.of("volume", series.patient, series.slices[0].file.series)
+    subject = pseudonyms.of("subject", series.subject(options.split_by))
+    first = series.slices[0].file
+    own: tuple[str | int, ...] = (first.instance or first.label, first.frame) if series.several else ()
+    volume = pseudonyms.of("volume", series.patient, first.identity.series, *own)
     key = pseudonyms.of("slice", chosen.digest)
     return Made([Labelled(prepared, key, subject, chosen.split, number, volume)], hu.notes, content=key)
 

@@ -61,6 +61,22 @@ class LIDCOptions:
         ),
     ] = None
     with_image: WithImage = True
+    burned_in: Annotated[
+        bool | None,
+        typer.Option(
+            "--burned-in/--no-burned-in",
+            help="Take images whose header says that annotations are burned into the pixels: they may show who it is.",
+            show_default="no",
+        ),
+    ] = field(default=None, metadata=OMIT_NONE)
+    split_by: Annotated[
+        Literal["study", "series"] | None,
+        typer.Option(
+            help="Keep the slices of a study, or of a series, in one split, for archives whose PatientIDs were all replaced by "
+            "one. Two scans of one person may then be in two splits.",
+            show_default="patient",
+        ),
+    ] = field(default=None, metadata=OMIT_NONE)
 
     def __post_init__(self) -> None:
         if self.photons is not None:

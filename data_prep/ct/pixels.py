@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from pydicom import dcmread, uid
 from pydicom.encaps import get_frame
-from pydicom.pixels import apply_modality_lut
+from pydicom.pixels import apply_modality_lut, pixel_array
 from pydicom.pixels.utils import get_j2k_parameters
 
 from data_prep.ct.encoding import Encoding
 from data_prep.ct.header import CTFile
 from data_prep.run.manifest import PrepError
+from es_medical.data.dicom.elements import whole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,14 +55,14 @@ def read_hounsfield(path: Path, file: CTFile, intercept: float | None = None) ->
         PrepError: the pixels cannot be decoded, or their meaning is unknown.
     """
     if file.encoding is None:
-        raise PrepError(file.problem)
+        raise PrepError(file.problem or file.left_out)
     if file.offset >= 0 and not file.encoding.lut:
         return hounsfield(_uncompressed(path, file.offset, file.encoding), file.encoding, intercept)
-    data = _data_set(path)
-    stored, notes = _decoded(data, file.encoding)
+    data = _frames(path) if file.frame else _data_set(path)
+    stored, notes = _decoded(data, file.encoding, max(file.frame - 1, 0))
     if file.encoding.lut:
         values, padded = _looked_up(data, stored), _padded(stored, file.encoding)
-        return Hounsfield(np.where(padded, np.float32(AIR), values) if padded is not None else values, notes)
+        return Hounsfield(values, (*notes, *_to_air(values, padded)))
     result = hounsfield(stored, file.encoding, intercept)
     return result._replace(notes=(*notes, *result.notes))
 
@@ -84,9 +86,41 @@ def hounsfield(stored: NDArray[np.integer], encoding: Encoding, intercept: float
         values *= np.float32(slope)
     values += np.float32(shift)
     notes = (*notes, *_doubts(values))
-    if padded is not None:
-        values[padded] = AIR
-    return Hounsfield(values, notes)
+    if encoding.unspecified and np.mean(values < NO_AIR) < EVIDENCE:
+        raise PrepError(
+            f"values of unspecified unit (rescale type US), none below {NO_AIR:g}: they may not be Hounsfield units"
+        )
+    return Hounsfield(values, (*notes, *_to_air(values, padded)))
+
+
+def _to_air(values: NDArray[np.float32], padded: NDArray[np.bool_] | None) -> Iterator[str]:
+    """Set padding to air, in place; yield a note where a value that means padding is tissue.
+
+    Padding lies outside the field of the scan. Where its value is above air, and so could be tissue, only what reaches the
+    corners of the image is padding; the rest keeps its value.
+
+    Raises:
+        PrepError: it reaches the centre of the image: nothing tells padding from tissue.
+    """
+    if padded is None:
+        return
+    if (dense := padded & (values > AIR)).any():
+        outside = _from_corners(padded)
+        rows, columns = (slice(n // 2 - n // 8, n // 2 + n // 8) for n in values.shape)
+        if (outside & dense)[rows, columns].any():
+            raise PrepError(f"padding has a value of tissue ({values[dense].min():g} HU) and reaches the centre of the image")
+        if n := int((dense & ~outside).sum()):
+            yield f"the value of padding ({values[dense].min():g} HU) is tissue inside the image"
+        padded = padded & (outside | ~dense) if n else padded
+    values[padded] = AIR
+
+
+def _from_corners(padded: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """The part of `padded` that is connected with a corner of the image."""
+    from scipy.ndimage import label
+
+    parts, _ = label(padded)
+    return np.isin(parts, [part for part in parts[[0, 0, -1, -1], [0, -1, 0, -1]] if part])
 
 
 def _doubts(values: NDArray[np.float32]) -> Iterator[str]:
@@ -155,21 +189,29 @@ def _data_set(path: Path) -> Dataset:
         raise PrepError(f"cannot be read as DICOM ({type(error).__name__})") from None
 
 
-def _decoded(data: Dataset, encoding: Encoding) -> tuple[NDArray[np.integer], tuple[str, ...]]:
-    """Stored values in any encoding, decoded by pydicom and its plugins."""
+@lru_cache(maxsize=2)
+def _frames(path: Path) -> Dataset:
+    """An enhanced image, kept while its frames are read one after the other."""
+    return _data_set(path)
+
+
+def _decoded(data: Dataset, encoding: Encoding, index: int) -> tuple[NDArray[np.integer], tuple[str, ...]]:
+    """Stored values of one frame in any encoding, decoded by pydicom and its plugins."""
     try:
         if "TransferSyntaxUID" not in data.file_meta:
             data.file_meta.TransferSyntaxUID = uid.UID(encoding.syntax)
-        stored = data.pixel_array
+        stored = pixel_array(data, index=index, raw=True)
     except Exception as error:  # broken bytes can raise any exception in a decoder
         raise PrepError(f"the pixel data cannot be decoded ({type(error).__name__})") from None
     if stored.shape != encoding.size or stored.dtype.kind not in "iu":
         raise PrepError(f"the pixel data decodes to {stored.dtype} of {stored.shape}, the header says {encoding.size}")
     stored = stored.astype(stored.dtype.newbyteorder("="), copy=False)
-    return _as_encoded(data, stored, encoding)
+    return _as_encoded(data, stored, encoding, index)
 
 
-def _as_encoded(data: Dataset, stored: NDArray[np.integer], encoding: Encoding) -> tuple[NDArray[np.integer], tuple[str, ...]]:
+def _as_encoded(
+    data: Dataset, stored: NDArray[np.integer], encoding: Encoding, index: int
+) -> tuple[NDArray[np.integer], tuple[str, ...]]:
     """Read values as signed if the JPEG 2000 stream is signed but the header says unsigned (decoders disagree on this case).
 
     Raises:
@@ -177,7 +219,8 @@ def _as_encoded(data: Dataset, stored: NDArray[np.integer], encoding: Encoding) 
     """
     if encoding.syntax not in JPEG2000 or encoding.signed:
         return stored, ()
-    if not get_j2k_parameters(get_frame(data.PixelData, 0, number_of_frames=1)).get("is_signed"):
+    frames = whole(data, "NumberOfFrames", 1)
+    if not get_j2k_parameters(get_frame(data.PixelData, index, number_of_frames=frames)).get("is_signed"):
         return stored, ()
     signed = stored.view(f"i{stored.itemsize}")
     if np.mean(np.abs(signed.astype(np.int64)) <= 4096) < 0.9:

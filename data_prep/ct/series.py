@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from data_prep.ct.header import CTFile
 from data_prep.run.manifest import Outcome, PrepError
+from es_medical.data.dicom.volumes import SAME_PLACE, Identity, Stack, by_place, by_uid
 from es_medical.data.geometry import NAN, Geometry, normal_of
-from es_medical.data.stack import PARALLEL, gaps, usual_step
+from es_medical.data.stack import PARALLEL, TILTED, gaps, tilt_of, usual_step
 
-SAME_PLACE = 1e-2  # mm
 AXIAL = 0.8  # smallest cosine between normal and body axis; a gantry is tilted by 30 degrees at most
 
 Chosen = str  # middle, all, or every:N
@@ -41,6 +41,7 @@ class CTSeries:
         secondary: whether it was derived from other images.
         axial: whether the slices are axial.
         notes: what a user should know.
+        several: whether the patient has another volume of the same SeriesInstanceUID.
     """
 
     name: str
@@ -51,6 +52,7 @@ class CTSeries:
     secondary: bool
     axial: bool
     notes: tuple[str, ...]
+    several: bool = False
 
     def chosen(self, which: Chosen) -> tuple[int, ...]:
         """Indices of the slices to take: the middle one by position, all, or every n-th about the middle.
@@ -74,13 +76,21 @@ class CTSeries:
         off = np.abs(along - (along[0] + along[-1]) / 2)
         return int(np.flatnonzero(off < off.min() + SAME_PLACE)[-1])  # n // 2 of evenly spaced slices
 
+    def subject(self, by: Literal["study", "series"] | None) -> str:
+        """What identifies the scan in the split: its patient, or its study or series where it has one."""
+        first = self.slices[0].file
+        study, series = first.identity.study, first.identity.series
+        if by == "series":
+            return f"series/{series or first.label}/{study}"
+        return f"study/{study}" if by == "study" and study else self.patient
+
     def geometry(self, index: int) -> Geometry:
         """The plane of a slice, NaN where unknown."""
         file = self.slices[index].file
         unknown = (NAN,) * 3
         return Geometry(
-            file.position or unknown,  # type: ignore[arg-type]
-            file.orientation or unknown * 2,  # type: ignore[arg-type]
+            file.identity.position or unknown,  # type: ignore[arg-type]
+            file.identity.orientation or unknown * 2,  # type: ignore[arg-type]
             file.spacing or unknown[:2],  # type: ignore[arg-type]
             self.spacing,
         )
@@ -101,48 +111,43 @@ def step_of(which: Chosen) -> int:
     return int(number)
 
 
-def by_series(files: Iterable[CTFile]) -> list[list[CTFile]]:
-    """Group files by SeriesInstanceUID, in whatever folder they are; files without one by their folder.
+class Group(NamedTuple):
+    """The files of one volume, and those of its series that belong to none.
 
-    A UID shared by several patients (after faulty de-identification) gives one series per patient.
+    Attributes:
+        stack: the files of the volume.
+        dropped: why others are left out.
     """
-    groups: dict[tuple[str, str], list[CTFile]] = defaultdict(list)
-    for file in files:
-        folder = "" if file.series else file.name.rpartition("/")[0]
-        groups[file.series, folder].append(file)
-    return [part for group in groups.values() for part in _by_patient(group)]
+
+    stack: Stack[CTFile]
+    dropped: list[Outcome]
+
+    @property
+    def files(self) -> list[CTFile]:
+        """The files that the volume is named by."""
+        return self.stack.images
 
 
-def _by_patient(group: list[CTFile]) -> list[list[CTFile]]:
-    """The group itself, or if it has several patients one group per patient (and one for files without a patient)."""
-    parts: dict[str, list[CTFile]] = defaultdict(list)
-    for file in group:
-        parts[file.patient].append(file)
-    if len(parts.keys() - {""}) < 2:
-        return [group]
-    note = "one SeriesInstanceUID for several patients: separated by PatientID"
-    return [[file._replace(notes=(*file.notes, note)) for file in part] for part in parts.values()]
-
-
-def name_series(group: Sequence[CTFile], folders: Counter[str]) -> str:
-    """Name a series: its folder if that holds this series completely and no other, else its first file.
+def by_volume(files: Iterable[CTFile], pixels: Callable[[CTFile], Hashable]) -> list[Group]:
+    """Group files into volumes by `es_medical.data.dicom.volumes`, in whatever folder they are.
 
     Args:
-        group: files of the series.
-        folders: number of series with files in each folder.
+        files: the files; those without a SeriesInstanceUID form a series in each folder.
+        pixels: a digest of the pixels of a file, see `stacks`.
     """
-    inside = {file.name.rpartition("/")[0] for file in group}
-    if len(group) > 1 and len(inside) == 1 and (folder := next(iter(inside))) and folders[folder] == 1:
-        return folder
-    return min(file.name for file in group)
+    return [group for part in by_uid(files, _identity) for group in _volumes(part, pixels)]
 
 
-def make_series(group: Sequence[CTFile], name: str) -> CTSeries:
-    """Sort the files of one series into a stack; drop broken files and those that do not belong to it."""
-    notes, dropped = Counter(note for file in group for note in file.notes), list[Outcome]()
-    good = [file for file in group if not file.problem]
-    dropped += [Outcome(file.name, "failed", file.problem) for file in group if file.problem]
-    good, copies = _without_copies(good)
+def _identity(file: CTFile) -> Identity:
+    known = file.identity.series
+    return file.identity if known else file.identity._replace(series=f"folder {file.name.rpartition('/')[0]}")
+
+
+def _volumes(part: Stack[CTFile], pixels: Callable[[CTFile], Hashable]) -> list[Group]:
+    """The volumes of files with equal UIDs; broken files and those that are no slices of it are dropped from the first one."""
+    dropped = [Outcome(file.label, "failed", file.problem) for file in part.images if file.problem]
+    dropped += [Outcome(file.label, "skipped", file.left_out) for file in part.images if file.left_out and not file.problem]
+    good, copies = _without_copies([file for file in part.images if not (file.problem or file.left_out)])
     for keep, cause in (
         (_primary, "secondary image inside a series of slices"),
         (_placed, "no position, unlike the other slices of its series"),
@@ -151,38 +156,76 @@ def make_series(group: Sequence[CTFile], name: str) -> CTSeries:
     ):
         kept = keep(good)
         if len(kept) < len(good):
-            names = {file.name for file in kept}
-            dropped += [Outcome(file.name, "skipped", cause) for file in good if file.name not in names]
+            names = {file.label for file in kept}
+            dropped += [Outcome(file.label, "skipped", cause) for file in good if file.label not in names]
         good = kept
+    if not good:
+        return [Group(part, dropped)]
+    first, *others = by_place(part._replace(images=good), _identity, pixels)
+    return [Group(first._replace(copies=[*first.copies, *copies]), dropped), *(Group(one, []) for one in others)]
+
+
+def name_series(group: Group, folders: Counter[str]) -> str:
+    """Name a volume: its folder if that holds this volume completely and no other, else its first file.
+
+    Args:
+        group: files of the volume.
+        folders: number of volumes with files in each folder.
+    """
+    inside = {file.name.rpartition("/")[0] for file in group.files}
+    if len(group.files) > 1 and len(inside) == 1 and (folder := next(iter(inside))) and folders[folder] == 1:
+        return folder
+    first = min(group.files, key=lambda file: (file.name, file.frame))
+    return first.label if group.stack.told_by else first.name
+
+
+def make_series(group: Group, name: str) -> CTSeries:
+    """Sort the files of one volume into a stack; none are taken where they form no volume, or cannot be used."""
+    good = [file for file in group.files if not (file.problem or file.left_out)]
+    dropped, notes = list(group.dropped), Counter(note for file in group.files for note in file.notes)
+    if group.stack.problem:
+        dropped += [Outcome(file.label, "failed", group.stack.problem) for file in good]
+        good = []
     slices, remarks = _ordered(good)
-    slices, doubles = _one_each(slices)
     along = np.array([item.along for item in slices])
     spacing = _spacing(along, good)
-    notes.update({"copies of slices left out": copies} if copies else {})
-    notes.update({"slices left out at positions already taken (several phases?)": doubles} if doubles else {})
-    axial = not good or not good[0].orientation or abs(normal_of(good[0].orientation)[2]) >= AXIAL
+    notes.update({"copies of slices left out": n} if (n := len(group.stack.copies)) else {})
+    axial = not good or not good[0].identity.orientation or abs(normal_of(good[0].identity.orientation)[2]) >= AXIAL
     secondary = bool(good) and all(file.secondary for file in good)
-    lines = [f"{note} ({count})" for note, count in sorted(notes.items())]
-    lines += [*remarks, *gaps(along)]
+    lines = [f"one series, several volumes: told apart by {', '.join(told)}"] if (told := group.stack.told_by) else []
+    lines += [f"{note} ({count})" for note, count in sorted(notes.items())]
+    lines += [*remarks, *gaps(along), *_tilted(slices)]
     lines += ["not axial"] * (not axial) + ["secondary images: derived from others after the scan"] * secondary
-    return CTSeries(name, _patient(group), tuple(slices), tuple(dropped), spacing, secondary, axial, tuple(lines))
+    return CTSeries(name, _patient(group.files), tuple(slices), tuple(dropped), spacing, secondary, axial, tuple(lines))
+
+
+def _tilted(slices: Sequence[Slice]) -> Iterator[str]:
+    """A note where the slices are shifted along each other, as those of a tilted gantry are."""
+    placed = [item.file.identity for item in slices if item.file.identity.position and item.file.identity.orientation]
+    if len(placed) < 2 or len(placed) < len(slices):
+        return
+    tilt = tilt_of([one.position for one in placed], placed[0].orientation)
+    if tilt > TILTED:
+        yield f"gantry tilt of {tilt:.3g} degrees: the slices are taken as they are, the volume is sheared"
 
 
 def _patient(group: Sequence[CTFile]) -> str:
     """The PatientID, else the study, else the series."""
-    first = min(group, key=lambda file: file.name)
-    known = sorted({file.patient for file in group if file.patient})
+    first = min(group, key=lambda file: file.label)
+    known = sorted({file.identity.patient for file in group if file.identity.patient})
     if known:
         return f"patient/{known[0]}"
-    return f"study/{first.study}" if first.study else f"series/{first.series or first.name}"
+    study, series = first.identity.study, first.identity.series
+    return f"study/{study}" if study else f"series/{series or first.name}"
 
 
-def _without_copies(files: Sequence[CTFile]) -> tuple[list[CTFile], int]:
-    """One file per SOP instance, and the number of copies."""
-    unique: dict[str, CTFile] = {}
-    for file in sorted(files, key=lambda file: file.name):
-        unique.setdefault(file.instance or f"/{file.name}", file)
-    return list(unique.values()), len(files) - len(unique)
+def _without_copies(files: Sequence[CTFile]) -> tuple[list[CTFile], list[CTFile]]:
+    """One file per SOP instance, frame and position, and the copies."""
+    unique: dict[Hashable, CTFile] = {}
+    for file in sorted(files, key=lambda file: (file.name, file.frame)):
+        unique.setdefault((file.instance or f"/{file.name}", file.frame, file.identity.position), file)
+    kept = {file.label for file in unique.values()}
+    return list(unique.values()), [file for file in files if file.label not in kept]
 
 
 def _primary(files: list[CTFile]) -> list[CTFile]:
@@ -191,7 +234,7 @@ def _primary(files: list[CTFile]) -> list[CTFile]:
 
 
 def _placed(files: list[CTFile]) -> list[CTFile]:
-    placed = [file for file in files if file.position]
+    placed = [file for file in files if file.identity.position]
     return placed if 2 * len(placed) > len(files) else files
 
 
@@ -203,20 +246,20 @@ def _one_size(files: list[CTFile]) -> list[CTFile]:
 
 def _one_direction(files: list[CTFile]) -> list[CTFile]:
     """The largest set of parallel slices; files without an orientation are kept."""
-    normals = {file.orientation: normal_of(file.orientation) for file in files if file.orientation}
+    normals = {one: normal_of(one) for one in {file.identity.orientation for file in files} if one}
     best: list[CTFile] = []
     for normal in normals.values():
-        parallel = [file for file in files if not file.orientation or normals[file.orientation] @ normal > PARALLEL]
+        parallel = [file for file in files if not (one := file.identity.orientation) or normals[one] @ normal > PARALLEL]
         best = parallel if len(parallel) > len(best) else best
     return best or files
 
 
 def _ordered(files: Sequence[CTFile]) -> tuple[list[Slice], list[str]]:
     """Slices by position along the normal; by instance number where positions are missing, with a remark."""
-    if files and all(file.position for file in files):
-        oriented = [file for file in files if file.orientation]
-        normal = normal_of(oriented[0].orientation) if oriented else np.array([0.0, 0.0, 1.0])
-        slices = [Slice(file, round(float(normal @ file.position), 4)) for file in files]
+    if files and all(file.identity.position for file in files):
+        oriented = [file.identity.orientation for file in files if file.identity.orientation]
+        normal = normal_of(oriented[0]) if oriented else np.array([0.0, 0.0, 1.0])
+        slices = [Slice(file, round(float(normal @ file.identity.position), 4)) for file in files]
         remarks = [] if len(oriented) == len(files) else ["orientation unknown: assumed axial"]
     else:
         slices = [Slice(file, NAN) for file in files]
@@ -227,15 +270,6 @@ def _ordered(files: Sequence[CTFile]) -> tuple[list[Slice], list[str]]:
         return (*numbers, item.file.instance or item.file.name)  # type: ignore[return-value]
 
     return sorted(slices, key=key), remarks
-
-
-def _one_each(slices: Sequence[Slice]) -> tuple[list[Slice], int]:
-    """One slice per position, and the number of others."""
-    kept: list[Slice] = []
-    for item in slices:
-        if not kept or not item.along - kept[-1].along < SAME_PLACE:  # never true for unknown positions
-            kept.append(item)
-    return kept, len(slices) - len(kept)
 
 
 def _spacing(along: np.ndarray, files: Sequence[CTFile]) -> float:

@@ -170,5 +170,8 @@ class Geometry:
         return np.asarray(LPS_TO_RAS @ matrix)
 
     def _point(self, row: float, column: float) -> Vector:
+        """A point in the plane; the position itself where the pixel spacing is unknown, so that its height is kept."""
+        if np.isnan(self.spacing).any():
+            return self.position
         x, y, z = self.world(row, column).tolist()
         return x, y, z

@@ -9,12 +9,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from es_medical.data.geometry import LPS_TO_RAS, Geometry
+from es_medical.data.geometry import LPS_TO_RAS, Geometry, normal_of
 
 Floats = NDArray[np.float64]
 
 PARALLEL = 0.999  # smallest cosine between the normals of slices of one stack
 SAME_PLACE = 1e-3  # mm
+TILTED = 1.0  # degrees from which a stack counts as sheared
 ALIKE = 1e-3  # tolerance of directions, and relative one of pixel spacings, within a volume
 NAMED_GAPS = 3
 
@@ -40,6 +41,19 @@ def along_normal(planes: Sequence[Geometry]) -> Floats:
 def same_orientation(planes: Sequence[Geometry]) -> bool:
     """Whether rows and columns of all slices have the directions of the first."""
     return all(np.allclose(plane.orientation, planes[0].orientation, atol=ALIKE) for plane in planes[1:])
+
+
+def tilt_of(positions: Sequence[Sequence[float]], orientation: Sequence[float]) -> float:
+    """Angle in degrees between the normal of the slices and the line through their positions: the tilt of a CT gantry.
+
+    >>> round(tilt_of([(0, 0, 0), (0, 0, 5), (0, 0, 10)], (1, 0, 0, 0, 0.8, 0.6)), 2)
+    36.87
+    """
+    places, normal = np.array(positions, float), normal_of(orientation)
+    along = places @ normal
+    line = places[along.argmax()] - places[along.argmin()]
+    length = float(np.linalg.norm(line))
+    return float(np.degrees(np.arccos(np.clip(normal @ line / length, -1, 1)))) if length else 0.0
 
 
 def usual_step(along: Floats) -> float:

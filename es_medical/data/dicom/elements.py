@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from pydicom import Dataset, config
-from pydicom.tag import Tag
+from pydicom.tag import BaseTag, Tag
 
 Vector = tuple[float, ...]
 
@@ -32,7 +32,7 @@ def quiet_pydicom() -> Iterator[None]:
             settings.reading_validation_mode, log.disabled = mode, disabled
 
 
-def raw(data: Dataset, key: str) -> Any:  # noqa: ANN401
+def raw(data: Dataset, key: str | BaseTag) -> Any:  # noqa: ANN401
     """The value of an element, None where it is absent or invalid."""
     tag = tag_of(key)
     try:

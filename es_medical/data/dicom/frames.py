@@ -10,12 +10,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydicom import DataElement, Dataset, dcmread, uid
+from pydicom import Dataset, Sequence, dcmread, uid
+from pydicom.datadict import keyword_for_tag
 from pydicom.dataset import FileMetaDataset
 from pydicom.pixels import pixel_array
 from pydicom.tag import BaseTag
 
-from es_medical.data.dicom.elements import numbers, raw, whole
+from es_medical.data.dicom.elements import numbers, raw, tag_of, whole
 from es_medical.data.geometry import NAN, Geometry, is_orientation
 
 if TYPE_CHECKING:
@@ -66,29 +67,38 @@ def frames_of(data: Dataset) -> list[Dataset]:
     if len(groups) != n:
         raise ValueError(f"{n} frames, but {len(groups)} functional groups of frames: expected one for each")
     shared = _elements(next(iter(raw(data, SHARED) or ()), Dataset()))
-    head = {element.tag: element for element in data if element.keyword not in {SHARED, OWN, NUMBER, "NumberOfFrames"}}
+    head = {tag: data.get_item(tag) for tag in data.keys() - set(map(tag_of, (SHARED, OWN, NUMBER, "NumberOfFrames")))}
     frames = []
     for number, group in enumerate(groups, start=1):
         frame = Dataset(head | shared | _elements(group))
+        implicit, little = data.original_encoding
+        frame.set_original_encoding(implicit, little, data.original_character_set)
         frame.file_meta, frame.InstanceNumber = getattr(data, "file_meta", FileMetaDataset()), number
         frames.append(frame)
     return frames
 
 
-def _elements(groups: Dataset) -> dict[Any, DataElement]:
+def _elements(groups: Dataset) -> dict[BaseTag, Any]:
     """The elements of all functional groups by tag; references to other images and private groups are left out."""
-    found = dict[Any, DataElement]()
-    for group in groups:
-        if group.keyword == KEPT_WHOLE:
-            found[group.tag] = group
-        elif group.VR == "SQ" and group.keyword and not group.keyword.startswith(("Referenced", "Derivation")):
-            for element in next(iter(group.value), ()):
-                if name := CLASSIC.get(element.keyword):
-                    renamed = Dataset()
-                    setattr(renamed, name, element.value)
-                    found |= {one.tag: one for one in renamed}
-                else:
-                    found[element.tag] = element
+    found = dict[BaseTag, Any]()
+    for tag in groups.keys():  # noqa: SIM118  a Dataset yields elements, and invalid ones raise
+        name, items = keyword_for_tag(tag), raw(groups, tag)
+        if name == KEPT_WHOLE:
+            found[tag] = groups.get_item(tag)
+        elif name and isinstance(items, Sequence) and not name.startswith(("Referenced", "Derivation")):
+            for item in items[:1]:
+                found |= {tag: item.get_item(tag) for tag in item.keys()}  # noqa: SIM118
+                found |= {one.tag: one for one in _renamed(item)}
+    return found
+
+
+def _renamed(item: Dataset) -> Dataset:
+    """The elements of a functional group that have another name in a classic image."""
+    found = Dataset()
+    for name, classic in CLASSIC.items():
+        value = raw(item, name)
+        if value is not None:
+            setattr(found, classic, value)
     return found
 
 

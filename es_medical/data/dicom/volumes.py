@@ -25,7 +25,7 @@ SAME_PLACE = 1e-2  # mm along the normal
 OWN = 3  # so many images, each with a study or frame of reference of its own, are no volumes but an error
 TELLING = (
     *("AcquisitionNumber", "TemporalPositionIdentifier", "EchoTime", "ImageType", "KVP", "ConvolutionKernel", "SeriesNumber"),
-    *("TriggerTime", "AcquisitionDateTime", "AcquisitionTime", "ContentTime", "InstanceNumber"),
+    *("LossyImageCompressionRatio", "TriggerTime", "AcquisitionDateTime", "AcquisitionTime", "ContentTime", "InstanceNumber"),
 )
 SCANS = ("AcquisitionNumber", "TemporalPositionIdentifier", "EchoTime", "KVP", "ConvolutionKernel")
 IDENTIFYING = ("PatientID", "StudyInstanceUID", "FrameOfReferenceUID", "SeriesInstanceUID", *TELLING)
@@ -93,20 +93,15 @@ def stacks(
         pixels: a digest of the pixels of an image, asked for where nothing else tells two images at one place apart: equal ones
             are copies. None: no pixels are read.
     """
+    return [volume for part in by_uid(images, identity) for volume in by_place(part, identity, pixels)]
+
+
+def by_uid(images: Iterable[T], identity: Callable[[T], Identity]) -> list[Stack[T]]:
+    """Divide images by series, patient, study and frame of reference; those that lack one are a part of their own."""
     series: dict[str, list[T]] = defaultdict(list)
     for image in images:
         series[identity(image).series].append(image)
-    return [
-        done
-        for group in series.values()
-        for part in _by_uid(Stack(group), identity)
-        for done in _by_place(part, identity, pixels)
-    ]
-
-
-def _by_uid(stack: Stack[T], identity: Callable[[T], Identity]) -> list[Stack[T]]:
-    """Divide the images of a series by patient, study and frame of reference; images that lack one have a part of their own."""
-    parts = [stack]
+    parts = [Stack(group) for group in series.values()]
     for field, name in WHOLE.items():
         parts = [piece for part in parts for piece in _divided(part, lambda image: getattr(identity(image), field), name)]  # noqa: B023
     return parts
@@ -124,8 +119,10 @@ def _divided(stack: Stack[T], value: Callable[[T], str], name: str) -> list[Stac
     return [Stack(part, (*stack.told_by, name)) for part in found.values()]
 
 
-def _by_place(stack: Stack[T], identity: Callable[[T], Identity], pixels: Callable[[T], Hashable] | None) -> list[Stack[T]]:
-    """Divide images of which several lie at one place, or which interleave; see the module."""
+def by_place(
+    stack: Stack[T], identity: Callable[[T], Identity], pixels: Callable[[T], Hashable] | None = None
+) -> list[Stack[T]]:
+    """Divide images with equal UIDs of which several lie at one place, or which interleave; see the module."""
     told = [identity(image) for image in stack.images]
     places = _places(told)
     most = _most(range(len(told)), places)
@@ -139,7 +136,7 @@ def _by_place(stack: Stack[T], identity: Callable[[T], Identity], pixels: Callab
             parts = equal
         if len(parts) > 1:
             several = (Stack([stack.images[i] for i in part], (*stack.told_by, name)) for part in parts)
-            return [done for one in several for done in _by_place(one, identity, pixels)]
+            return [done for one in several for done in by_place(one, identity, pixels)]
     if most == 1:
         return [stack]
     kept, copies = _without_copies(stack.images, places, pixels)

@@ -14,7 +14,7 @@ from es_medical.data.dicom.files import content_of
 
 def read(path, intercept=None):
     with quiet_pydicom():
-        file = read_ct(path, path.name, content_of(path))
+        (file,) = read_ct(path, path.name, content_of(path))
         return read_hounsfield(path, file, intercept)
 
 

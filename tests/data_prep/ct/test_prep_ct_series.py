@@ -3,7 +3,8 @@ import pytest
 from ct_archives import AXIAL, ct, disc, write, write_series
 
 from data_prep.ct.header import read_ct
-from data_prep.ct.series import by_series, make_series, step_of
+from data_prep.ct.pixels import read_hounsfield
+from data_prep.ct.series import by_volume, make_series, step_of
 from data_prep.run.manifest import PrepError
 from es_medical.data.dicom.elements import quiet_pydicom
 from es_medical.data.stack import gaps
@@ -12,12 +13,16 @@ CORONAL = (1, 0, 0, 0, 0, -1)
 OBLIQUE = (1, 0, 0, 0, 0.8, -0.6)
 
 
-def series_of(folder):
+def groups_of(folder):
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
     with quiet_pydicom():
-        files = [read_ct(path, path.name, "dicom") for path in sorted(folder.rglob("*")) if path.is_file()]
-    groups = by_series(files)
-    assert len(groups) == 1
-    return make_series(groups[0], "series")
+        files = [file for path in paths for file in read_ct(path, path.name, "dicom")]
+    return by_volume(files, lambda file: read_hounsfield(folder / file.name, file).values.tobytes())
+
+
+def series_of(folder):
+    (group,) = groups_of(folder)
+    return make_series(group, "series")
 
 
 def along(series):
@@ -65,12 +70,31 @@ def test_copies_are_counted_and_leave_the_spacing(tmp_path):
     assert series.notes == ("copies of slices left out (1)",)
 
 
-def test_second_image_at_a_position_is_counted(tmp_path):
+def test_second_image_at_a_position_is_a_copy_or_its_series_is_refused(tmp_path):
     write_series(tmp_path, 4)
-    write(ct(z=2.5, key="other phase"), tmp_path / "x.dcm")
+    write(ct(z=2.5, key="sent again"), tmp_path / "x.dcm")
     series = series_of(tmp_path)
     assert along(series) == [0, 2.5, 5, 7.5]
-    assert "positions already taken" in series.notes[0]
+    assert series.notes == ("copies of slices left out (1)",)
+    write(ct(disc(inside=300), z=2.5, key="other phase"), tmp_path / "y.dcm")
+    series = series_of(tmp_path)
+    assert not series.slices
+    assert {(one.status, one.cause) for one in series.dropped} == {
+        ("failed", "several images at 1 positions, and no AcquisitionNumber or time tells them apart")
+    }
+
+
+def test_gantry_tilt_is_told(tmp_path):
+    tilt = np.deg2rad(15)
+    along_z = [1, 0, 0, 0, np.cos(tilt), np.sin(tilt)]
+
+    def lean(data, i):
+        data.ImageOrientationPatient = [f"{value:.8f}" for value in along_z]
+
+    write_series(tmp_path, 4, change=lean)
+    series = series_of(tmp_path)
+    assert [item.file.identity.position[2] for item in series.slices] == [0, 2.5, 5, 7.5]
+    assert series.notes == ("gantry tilt of 15 degrees: the slices are taken as they are, the volume is sheared",)
 
 
 @pytest.mark.parametrize(
@@ -136,10 +160,9 @@ def test_uid_shared_by_patients_makes_a_series_of_each(tmp_path):
         data = ct(z=2.5 * i, patient=patient)
         data.SeriesInstanceUID = "1.2.3"
         write(data, tmp_path / f"{i}.dcm")
-    with quiet_pydicom():
-        groups = by_series([read_ct(path, path.name, "dicom") for path in sorted(tmp_path.iterdir())])
-    assert [[file.patient for file in group] for group in groups] == [["a"], ["b", "b"], [""]]
-    assert all("several patients" in make_series(group, "series").notes[0] for group in groups)
+    groups = groups_of(tmp_path)
+    assert [[file.identity.patient for file in group.files] for group in groups] == [["a"], ["b", "b"], [""]]
+    assert all("told apart by PatientID" in make_series(group, "series").notes[0] for group in groups)
 
 
 def test_file_without_patient_stays_with_its_series(tmp_path):
