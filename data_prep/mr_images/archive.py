@@ -2,54 +2,50 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from data_prep.mr_images.grid import Scan
+from data_prep.mr_images.image_file import SUFFIXES, examine_file, quiet
 from data_prep.mr_images.options import MROptions
+from data_prep.mr_images.receive import drawn_maps, drawn_phase
+from data_prep.mr_images.series import Frame, examine_series, read_images
 from data_prep.mr_images.slices import Prepared, Size, new_size, new_spacing
 from data_prep.mr_images.slices import prepare as prepare_slices
-from data_prep.mr_images.subjects import statement, subjects_of
-from data_prep.mr_images.volume import SUFFIXES, Grid, quiet, read_grid, read_stack
+from data_prep.mr_images.subjects import by_content, statement, subjects_of
 from data_prep.mri.normalisation import Acquisition, VolumeRange
-from data_prep.run.folders import Source, digest_or_nothing, listed, regular, without_copies
-from data_prep.run.manifest import Outcome, PrepError, Pseudonyms, check_replaceable
+from data_prep.run.folders import Source, digest_or_nothing, find_files, without_copies
+from data_prep.run.manifest import Outcome, PrepError, Pseudonyms, SkipError, check_replaceable
 from data_prep.run.plan import Inventory, Made, Plan, Tally, Task
 from data_prep.run.runner import PrepRun, measured_by, run
 from data_prep.run.splits import BEYOND, split_subjects
 from es_medical.data import Shapes, SliceHeader, SliceRecord
+from es_medical.data.dicom.elements import quiet_pydicom
+from es_medical.data.dicom.files import content_of
 
 TARGET = "MR images"
+DICOM_SUFFIXES = (".dcm", ".dicom", ".ima")
 
 
-class Examined(NamedTuple):
-    """A file whose header was read.
+class Archive(NamedTuple):
+    """What an archive holds: its volumes, and why the rest is left out."""
 
-    Attributes:
-        source: its path and name.
-        digest: SHA-256 of its bytes.
-        directions: of columns, rows and slices, see `data_prep.mr_images.volume.DIRECTIONS`.
-        grid: its voxels, axes in these directions.
-    """
-
-    source: Source
-    digest: str
-    directions: str
-    grid: Grid
+    scans: list[Scan]
+    outcomes: list[Outcome]
 
 
 class Planned(NamedTuple):
-    """A file to take, its subject (the digest of one of the subject's files) and its split."""
+    """A volume to take and its split."""
 
-    file: Examined
-    subject: str
+    scan: Scan
     split: str
 
 
 class Labelled(NamedTuple):
-    """A slice with what is stored beside it."""
+    """A slice with what is stored beside it; `height` is its distance from the middle of the volume, in fields of view."""
 
     slice: Prepared
     range: VolumeRange
@@ -57,6 +53,7 @@ class Labelled(NamedTuple):
     subject: str
     split: str
     volume: str
+    height: float
 
 
 def prepare(prep: PrepRun[MROptions], source: Path, dry_run: bool = False, overwrite: bool = False) -> bool:
@@ -68,116 +65,108 @@ def prepare(prep: PrepRun[MROptions], source: Path, dry_run: bool = False, overw
     Raises:
         PrepError: no input, nothing to write, or OUT exists and is no slice file.
     """
-    with quiet():
+    with quiet(), quiet_pydicom():
         check_replaceable(prep.out, overwrite)
-        files, stray = listed(source, prep.out, _check)
-        if not files:
-            raise PrepError(f"no {', '.join(SUFFIXES)} file below {source} ({len(stray)} others)")
-        digests = list(prep.mapped(digest_or_nothing, [file.path for file in files], "digests"))
-        pairs = list(zip(files, digests, strict=True))
-        subjects = subjects_of([file.name for file in files], prep.options.subject_pattern)
-        prep.say(*statement(subjects))
-        people = _people(pairs, subjects)
-        identity = [f"{people[subjects[file.name]]}/{digest}" for file, digest in pairs]
-        inventory = Inventory({file.name: digest for file, digest in pairs}, stray, identity)
+        archive = examine(prep, source)
+        if not archive.scans:
+            prep.give_up(archive.outcomes, f"no MR volume below {source}")
+        prep.say(*statement(archive.scans))
+        planned, left_out = assign(archive.scans, prep.options)
+        sources = {scan.name: scan.digest for scan in archive.scans}
+        identity = [f"{item.split}/{item.scan.digest}" for item in planned]
+        inventory = Inventory(sources, [*archive.outcomes, *left_out], identity)
         lines = measured_by(describe, prep.out)
-        return run(prep, inventory, partial(plan, prep, pairs, stray, subjects, people), lines, dry_run, overwrite)
+        return run(prep, inventory, partial(plan, prep, planned), lines, dry_run, overwrite)
 
 
-def _check(item: Source) -> Source | Outcome:
-    name = PurePosixPath(item.name).name
-    found = regular(item)
-    if isinstance(found, Outcome) or (name.lower().endswith(SUFFIXES) and not name.startswith(".")):
-        return found
-    return Outcome(item.name, "skipped", f"not a {', '.join(SUFFIXES)} file")
-
-
-def _people(pairs: Sequence[tuple[Source, str]], subjects: Mapping[str, str]) -> dict[str, str]:
-    """Subject -> the first of the digests of its files, so that names do not decide the split."""
-    digests = defaultdict[str, list[str]](list)
-    for file, digest in pairs:
-        digests[subjects[file.name]].append(digest)
-    return {subject: min(several) for subject, several in digests.items()}
-
-
-def plan(
-    prep: PrepRun[MROptions],
-    pairs: Sequence[tuple[Source, str]],
-    stray: Sequence[Outcome],
-    subjects: Mapping[str, str],
-    people: Mapping[str, str],
-) -> Plan[Planned]:
-    """Read every header, assign splits by subject, and choose the grid of all slices.
+def examine(prep: PrepRun[MROptions], source: Path) -> Archive:
+    """Read the header of every file, and find the volumes.
 
     Raises:
-        PrepError: no usable volume.
+        PrepError: the source does not exist or holds no file, or the pattern of subjects is not found in a name.
     """
-    options = prep.options
-    found = list(prep.mapped(partial(examine, options=options), pairs, "headers"))
-    outcomes = [item for item in found if isinstance(item, Outcome)]
-    files, copies = without_copies(
-        [item for item in found if isinstance(item, Examined)], lambda file: file.digest, lambda file: file.source.name
-    )
-    outcomes += copies
-    if not files:
-        prep.give_up([*stray, *outcomes], f"no usable volume among {len(pairs)} files")
-    files.sort(key=lambda file: file.digest)
-    person = {file.source.name: people[subjects[file.source.name]] for file in files}
-    splits = split_subjects([person[file.source.name] for file in files], options.seed, options.shares)
-    planned, beyond = list[Planned](), list[Outcome]()
-    for file in files:
-        subject = person[file.source.name]
-        if (split := splits[subject]) is None:
-            beyond.append(Outcome(file.source.name, "skipped", BEYOND))
+    files, outcomes = find_files(source, prep.out)
+    digests = list(prep.mapped(digest_or_nothing, [file.path for file in files], "digests"))
+    subjects = subjects_of([file.name for file in files if _is_image(file)], prep.options.subject_pattern)
+    pairs = list(zip(files, digests, strict=True))
+    frames, scans = list[Frame](), list[Scan]()
+    for found in prep.mapped(partial(_examined, subjects=subjects, options=prep.options), pairs, "headers"):
+        if isinstance(found, Scan):
+            scans.append(found)
+        elif isinstance(found, Outcome):
+            outcomes.append(found)
         else:
-            planned.append(Planned(file, subject, split))
-    size = common_size([item.file.grid for item in planned], options)
-    prep.say(*remarks([item.file for item in planned], options))
+            frames.extend(found)
+    for one in examine_series(frames, prep.options):
+        (outcomes if isinstance(one, Outcome) else scans).append(one)  # type: ignore[arg-type]
+    kept, copies = without_copies(by_content(scans), lambda scan: scan.digest, lambda scan: scan.name)
+    return Archive(sorted(kept, key=lambda scan: scan.digest), [*outcomes, *copies])
+
+
+def _is_image(file: Source) -> bool:
+    name = PurePosixPath(file.name).name
+    return name.lower().endswith(SUFFIXES) and not name.startswith(".")
+
+
+def _examined(item: tuple[Source, str], subjects: Mapping[str, str], options: MROptions) -> Scan | Outcome | list[Frame]:
+    source, digest = item
+    try:
+        if _is_image(source):
+            return examine_file(source, digest, subjects[source.name], options)
+        content = content_of(source.path)
+        if content in {"dicom", "bare"}:
+            return read_images(source, digest, content)
+        if source.path.suffix.lower() in DICOM_SUFFIXES:
+            raise PrepError("not a DICOM file, in spite of its suffix")
+        raise SkipError(f"neither DICOM nor {', '.join(SUFFIXES)}")
+    except SkipError as error:
+        return Outcome(source.name, "skipped", str(error))
+    except PrepError as error:
+        return Outcome(source.name, "failed", str(error))
+    except Exception as error:  # one bad file never stops the others; its text may quote the file
+        return Outcome(source.name, "failed", f"unexpected {type(error).__name__}")
+
+
+def assign(scans: Sequence[Scan], options: MROptions) -> tuple[list[Planned], list[Outcome]]:
+    """Assign splits by subject."""
+    splits = split_subjects([scan.subject for scan in scans], options.seed, options.shares)
+    planned = [Planned(scan, split) for scan in scans if (split := splits[scan.subject]) is not None]
+    return planned, [Outcome(scan.name, "skipped", BEYOND) for scan in scans if splits[scan.subject] is None]
+
+
+def plan(prep: PrepRun[MROptions], planned: Sequence[Planned]) -> Plan[Planned]:
+    """Choose the grid of all slices; each volume is one task."""
+    options = prep.options
+    size = common_size([item.scan for item in planned], options)
+    prep.say(*remarks([item.scan for item in planned], options))
     acquisition = Acquisition(
         size, options.acceleration, options.center_fraction, options.sigma, options.seed, options.with_image, options.mask_seed
     )
     return Plan(
         operator=acquisition,
-        shapes=Shapes.kspace(size),
+        shapes=Shapes.kspace(size, options.coils),
         make=partial(make, options=options, size=size, pseudonyms=prep.pseudonyms),
-        tasks=[Task(item.file.source.name, item) for item in planned],
-        report=report,
-        outcomes=[*outcomes, *beyond],
+        tasks=[Task(item.scan.name, item) for item in planned],
+        report=partial(report, notes={item.scan.name: item.scan.notes for item in planned}),
+        coils=options.coils,
         measure=partial(measure, acquisition=acquisition, options=options),
+        what=f"{len(planned)} volumes",
     )
 
 
-def examine(item: tuple[Source, str], options: MROptions) -> Examined | Outcome:
-    """Read the header of one file: its grid, or an outcome that says what is wrong with it."""
-    source, digest = item
-    try:
-        grid = read_grid(source.path)
-        directions = grid.directions(options.plane)
-        return Examined(source, digest, directions, grid.towards(directions))
-    except PrepError as error:
-        return Outcome(source.name, "failed", str(error))
-    except Exception as error:  # one bad file never stops the others
-        return Outcome(source.name, "failed", f"unexpected {type(error).__name__}")
-
-
-def common_size(grids: Sequence[Grid], options: MROptions) -> Size:
-    """Rows and columns of the slices: the size asked for, else the smallest square that cuts no image."""
-    if options.size is not None:
-        return options.size, options.size
-    side = 0
-    for grid in grids:
-        old = grid.plane(0).spacing
-        side = max(side, *new_size((grid.shape[1], grid.shape[0]), old, new_spacing(old, options.spacing)))
+def common_size(scans: Sequence[Scan], options: MROptions) -> Size:
+    """Rows and columns of the slices: the size asked for, else the smallest square of 8 n that cuts no image."""
+    sizes = (new_size(scan.size, scan.spacing, new_spacing(scan.spacing, options.spacing)) for scan in scans)
+    side = options.size or max(16, 8 * math.ceil(max(map(max, sizes)) / 8))  # networks halve it three times
     return side, side
 
 
-def remarks(files: Sequence[Examined], options: MROptions) -> Iterator[str]:
-    """Say where the slices of a file will differ in plane or pixel size."""
-    names = {"LPS": "axial", "LIP": "coronal", "PIR": "sagittal"}
-    planes = sorted({names[file.directions] for file in files})
+def remarks(scans: Sequence[Scan], options: MROptions) -> Iterator[str]:
+    """Say where the slices of a file differ in plane or pixel size."""
+    planes = sorted({scan.plane for scan in scans})
     if len(planes) > 1:
         yield f"slices of several planes: {', '.join(planes)} (--plane takes one of all volumes)"
-    spacings = sorted({round(new_spacing(file.grid.plane(0).spacing, options.spacing)[0], 3) for file in files})
+    spacings = sorted({round(new_spacing(scan.spacing, options.spacing)[0], 3) for scan in scans if scan.spacing[0] > 0})
     if len(spacings) > 1:
         yield f"pixels of {spacings[0]:g} to {spacings[-1]:g} mm in one file: --spacing MM makes them equal"
 
@@ -188,30 +177,51 @@ def make(item: Planned, options: MROptions, size: Size, pseudonyms: Pseudonyms) 
     Raises:
         PrepError: it cannot be used.
     """
-    file, digest = item.file, item.file.digest
-    volume = prepare_slices(*read_stack(file.source.path, file.directions), options, size)
-    subject, name = pseudonyms.of("subject", item.subject), pseudonyms.of("volume", digest)
-    keys = [pseudonyms.of("slice", digest, one.number) for one in volume.slices]
+    scan = item.scan
+    stack = scan.read()
+    prepared = prepare_slices(stack, options, size)
+    subject, volume = pseudonyms.of("subject", scan.subject), pseudonyms.of("volume", scan.digest)
+    middle = (len(stack.planes) - 1) / 2
     records = [
-        Labelled(one, volume.range, key, subject, item.split, name) for one, key in zip(volume.slices, keys, strict=True)
+        Labelled(
+            slice=one,
+            range=prepared.range,
+            key=pseudonyms.of("slice", scan.digest, one.number),
+            subject=subject,
+            split=item.split,
+            volume=volume,
+            height=_in_fields(one, size) * (one.number - middle),
+        )
+        for one in prepared.slices
     ]
-    return Made(records, list(volume.notes.elements()))
+    return Made(records, list(prepared.notes.elements()))
+
+
+def _in_fields(one: Prepared, size: Size) -> float:
+    """Distance of neighbouring slices in fields of view; a hundredth where it is unknown."""
+    share = one.place.slice_spacing / (size[0] * one.place.spacing[0])
+    return share if share > 0 else 0.01
 
 
 def measure(items: Sequence[Labelled], acquisition: Acquisition, options: MROptions) -> Iterator[SliceRecord]:
     """Simulate the measurements of some slices."""
-    for (image, place, number), volume, key, subject, split, name in items:
-        record = acquisition.record(image, volume, options.normalise, key, subject, split, place, number)
+    side, seed = acquisition.size[0], options.seed
+    for (image, place, number), volume, key, subject, split, name, height in items:
+        phase = drawn_phase(side, seed, key) if options.phase else None
+        maps = drawn_maps(options.coils, side, height, seed, name) if options.coils else None
+        record = acquisition.record(image, volume, options.normalise, key, subject, split, place, number, phase, maps)
         yield record._replace(volume=name)
 
 
-def report(tally: Tally) -> Iterable[Outcome]:
+def report(tally: Tally, notes: Mapping[str, Sequence[str]]) -> Iterable[Outcome]:
     """Outcome of a volume, with notes that count slices."""
     if tally.failures:
         return tally.failures
-    return [tally.done([f"{note} ({count})" for note, count in sorted(tally.notes.items())], TARGET)]
+    counted = (f"{note} ({count})" for note, count in sorted(tally.notes.items()))
+    return [tally.done([*notes[tally.name], *counted], TARGET)]
 
 
 def describe(header: SliceHeader) -> str:
-    """Describe the sampling mask in one line."""
-    return f"{int(header.mask.sum())} of {header.mask.shape[-1]} k-space lines (nominal x{header.acceleration:g})"
+    """Describe the sampling mask and the coils in one line."""
+    coils = f", {header.coils} coils" if header.coils else ""
+    return f"{int(header.mask.sum())} of {header.mask.shape[-1]} k-space lines (nominal x{header.acceleration:g}){coils}"

@@ -66,6 +66,13 @@ class MROptions:
     sigma: Annotated[
         float, typer.Option(help="Noise on each real and imaginary part of a measured sample, for images in [0, 1].", min=0)
     ] = SYNTHETIC_SIGMA
+    phase: Annotated[bool, typer.Option("--phase", help="Give the images a smooth random phase: they become complex.")] = False
+    coils: Annotated[
+        int, typer.Option(help="Receive coils in a ring around the body, simulated, their maps stored; 0: single-coil.", min=0)
+    ] = 0
+    volume: Annotated[int | None, typer.Option(help="Of files with several volumes, take this one, counted from 0.", min=0)] = (
+        None
+    )
     seed: Annotated[int, seed_option("Seed of the noise and the split, and of the mask without --mask-seed.")] = 0
     mask_seed: MaskSeed = None
     subject_pattern: Annotated[
@@ -73,7 +80,7 @@ class MROptions:
         typer.Option(
             help="Regular expression found in a file's path below SRC: its first group, or all that it matches, names the "
             "subject. `.+` takes each file for a subject.",
-            show_default="sub-01, patient01 and the like; else the folder; else the name without T1, FLAIR, study1 ...",
+            show_default="DICOM: PatientID; else sub-01, patient01 ..., the folder, or the name without T1, study1 ...",
         ),
     ] = None
     train: Annotated[float, train_option("Volumes")] = 0.8

@@ -11,8 +11,8 @@ import torch
 from torch.nn.functional import interpolate
 
 from data_prep.ct.series import step_of
+from data_prep.mr_images.grid import Stack
 from data_prep.mr_images.options import MROptions
-from data_prep.mr_images.volume import Grid
 from data_prep.mri.normalisation import VolumeRange, crop_or_pad
 from data_prep.run.manifest import PrepError
 from es_medical.data.geometry import Geometry
@@ -47,9 +47,16 @@ class PreparedVolume(NamedTuple):
 def new_spacing(old: tuple[float, float], wanted: float | None) -> tuple[float, float]:
     """Pixel spacing after resampling: the wanted one, or the finer side where pixels are not square.
 
+    Raises:
+        PrepError: a spacing is wanted, and that of the image is unknown.
+
     >>> new_spacing((1.0, 0.9), None), new_spacing((0.9, 0.9001), None), new_spacing((0.7, 0.7), 2.0)
     ((0.9, 0.9), (0.9, 0.9001), (2.0, 2.0))
     """
+    if np.isnan(old).any():
+        if wanted is not None:
+            raise PrepError("no pixel spacing in the header, so --spacing cannot be used")
+        return old
     if wanted is not None:
         return wanted, wanted
     return old if max(old) <= (1 + SQUARE) * min(old) else (min(old), min(old))
@@ -57,13 +64,15 @@ def new_spacing(old: tuple[float, float], wanted: float | None) -> tuple[float, 
 
 def new_size(size: Size, old: tuple[float, float], new: tuple[float, float]) -> Size:
     """Rows and columns after resampling from one pixel spacing to another."""
+    if old == new or np.isnan(old).any():
+        return size
     rows, columns = (max(math.floor(n * (a / b)), 1) for n, a, b in zip(size, old, new, strict=True))
     return rows, columns
 
 
 def resampled(x: NDArray[np.float32], old: tuple[float, float], new: tuple[float, float]) -> NDArray[np.float32]:
     """Slices (n, H, W) on pixels of another spacing: linear, antialiased, with the outer edge of the first pixel kept."""
-    if old == new:
+    if old == new or np.isnan(old).any():
         return x
     scale = tuple(a / b for a, b in zip(old, new, strict=True))
     options = {"mode": "bilinear", "antialias": True, "align_corners": False, "recompute_scale_factor": False}
@@ -82,37 +91,36 @@ def chosen(which: str, n: int) -> range:
     return range(n // 2 % step, n, step)
 
 
-def prepare(volume: NDArray[np.float32], grid: Grid, options: MROptions, size: Size) -> PreparedVolume:
+def prepare(stack: Stack, options: MROptions, size: Size) -> PreparedVolume:
     """Choose the slices of a volume that hold tissue, and bring them to one grid.
 
     Args:
-        volume: (slices, rows, columns) in raw units.
-        grid: its grid, axes (column, row, slice).
+        stack: the slices.
         options: of the command.
         size: rows and columns afterwards.
 
     Raises:
         PrepError: no chosen slice holds tissue.
     """
-    first = grid.plane(0)
-    spacing = new_spacing(first.spacing, options.spacing)
-    low, high = np.percentile(volume, options.percentiles).tolist()
-    x = resampled(volume, first.spacing, spacing)  # (n, h, w)
+    old = stack.planes[0].spacing
+    new = new_spacing(old, options.spacing)
+    low, high = np.percentile(stack.voxels, options.percentiles).tolist()
+    wanted = chosen(options.slices, len(stack.planes))
+    x = resampled(np.ascontiguousarray(stack.voxels[wanted.start :: wanted.step]), old, new)  # (n, h, w)
     tissue = x > low + TISSUE * (high - low)
-    numbers = [k for k in chosen(options.slices, len(x)) if tissue[k].mean() >= LEAST_TISSUE]
-    if not numbers:
+    full = [k for k, inside in enumerate(tissue) if inside.mean() >= LEAST_TISSUE]
+    if not full:
         raise PrepError("no chosen slice holds tissue")
-    notes = Counter[str]()
+    notes = Counter({"empty slices left out": len(x) - len(full)} if len(full) < len(x) else {})
     slices = list[Prepared]()
-    for k in numbers:
+    for k in full:
         if options.normalise == "slice":
             low, high = np.percentile(x[k], options.percentiles).tolist()
         image = crop_or_pad(x[k].clip(low, high) - np.float32(low), size) + np.float32(low)
         cut = 1 - crop_or_pad(tissue[k], size).sum() / tissue[k].sum()
         notes.update(["tissue cut off by --size"] if cut > CUT else [])
-        place = grid.plane(k).respaced(spacing).resized((x.shape[1], x.shape[2]), size)
-        slices.append(Prepared(image, place, k))
-    empty = len(chosen(options.slices, len(x))) - len(numbers)
-    notes.update({"empty slices left out": empty} if empty else {})
-    extremes = [float(item.image.min()) for item in slices], [float(item.image.max()) for item in slices]
-    return PreparedVolume(slices, VolumeRange(min(extremes[0]), max(extremes[1])), notes)
+        place = stack.planes[wanted[k]]
+        place = (place if new == old or np.isnan(old).any() else place.respaced(new)).resized((x.shape[1], x.shape[2]), size)
+        slices.append(Prepared(image, place, wanted[k]))
+    low, high = min(float(one.image.min()) for one in slices), max(float(one.image.max()) for one in slices)
+    return PreparedVolume(slices, VolumeRange(low, high), notes)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from os.path import commonpath
 from pathlib import PurePosixPath
 
+from data_prep.mr_images.grid import Scan
 from data_prep.run.manifest import PrepError
 
+SHOWN = 6  # most names in a line, and most lines
 NAMED = re.compile(r"(?<![a-z])(?:sub|subj|subject|patient|pat|case)[-_]?[0-9a-z]*[0-9][0-9a-z]*", re.IGNORECASE)
 BIDS = re.compile(r"(?<![a-z])sub-[0-9a-z]+", re.IGNORECASE)
 CONTRAST = re.compile(
@@ -35,15 +37,16 @@ def subjects_of(names: Sequence[str], pattern: str | None) -> dict[str, str]:
     ['patient01', 'patient01', 'IXI012-HH']
     """
     if pattern is not None:
-        return {name: _matched(name, re.compile(pattern)) for name in names}
+        return {name: subject_in(name, pattern) for name in names}
     shared = commonpath([PurePosixPath(name).parent.as_posix() for name in names]) if names else ""
     return {name: _guessed(PurePosixPath(name), shared) for name in names}
 
 
-def _matched(name: str, pattern: re.Pattern[str]) -> str:
-    found = pattern.search(name)
+def subject_in(name: str, pattern: str) -> str:
+    """The subject that a regular expression finds in a path; raises PrepError if it finds none."""
+    found = re.search(pattern, name)
     if found is None:
-        raise PrepError(f"--subject-pattern {pattern.pattern}: not found in {name}")
+        raise PrepError(f"--subject-pattern {pattern} is not found in {name}")
     return next((group for group in found.groups() if group), found.group())
 
 
@@ -58,20 +61,25 @@ def _guessed(name: PurePosixPath, shared: str) -> str:
     return "-".join(word for word in re.split(r"[-_ ]+", stem) if not CONTRAST.fullmatch(word)) or stem
 
 
-def statement(subjects: Mapping[str, str]) -> list[str]:
-    """Say which files count as one subject, for the terminal.
+def by_content(scans: Sequence[Scan]) -> list[Scan]:
+    """Identify subjects that names tell by the content of their files, so that names do not decide splits and hashes."""
+    digests = defaultdict[str, list[str]](list)
+    for scan in scans:
+        digests[scan.label].append(scan.digest)
+    return [scan._replace(subject=f"files/{min(digests[scan.label])}") if scan.label else scan for scan in scans]
 
-    >>> statement({"p1_T1.nii": "p1", "p1_T2.nii": "p1", "p2_T1.nii": "p2"})
-    ['3 files of 2 subjects (one subject is never in two splits; --subject-pattern changes this):', \
-'  p1: p1_T1.nii, p1_T2.nii', '  and 1 of one file each']
-    """
-    files = defaultdict[str, list[str]](list)
-    for name, subject in subjects.items():
-        files[subject].append(name)
-    several = {subject: names for subject, names in files.items() if len(names) > 1}
-    lines = [
-        f"{len(subjects)} files of {len(files)} subjects (one subject is never in two splits; --subject-pattern changes this):"
-    ]
-    lines += [f"  {subject}: {', '.join(names[:6])}{', ...' if len(names) > 6 else ''}" for subject, names in several.items()]
-    rest = len(files) - len(several)
-    return [*lines, *([f"  and {rest} of one file each"] if rest else [])]
+
+def statement(scans: Sequence[Scan]) -> Iterator[str]:
+    """Say which volumes count as one subject, for the terminal; a name of a subject is shown if names of files tell it."""
+    groups = defaultdict[str, list[Scan]](list)
+    for scan in scans:
+        groups[scan.subject].append(scan)
+    yield f"{len(scans)} volumes of {len(groups)} subjects, each in one split only (--subject-pattern tells them otherwise)"
+    several = [group for group in groups.values() if len(group) > 1]
+    for group in several[:SHOWN]:
+        more = f" and {len(group) - SHOWN} more" if len(group) > SHOWN else ""
+        yield f"  {group[0].label or 'one patient'}: {', '.join(scan.name for scan in group[:SHOWN])}{more}"
+    if len(several) > SHOWN:
+        yield f"  and {len(several) - SHOWN} more of several volumes"
+    if len(groups) == 1 < len(scans):
+        yield "all volumes count as one subject, so all go to one split: if they are of several, give --subject-pattern"

@@ -13,7 +13,7 @@ from data_prep.mri.options import Normalisation
 from data_prep.run.manifest import PrepError
 from es_medical.data import SliceHeader, SliceRecord
 from es_medical.data.geometry import Geometry
-from es_medical.physics import MRI, gaussian_line_mask, measure
+from es_medical.physics import MRI, MultiCoilMRI, gaussian_line_mask, measure
 from es_medical.randomness import item_generator
 
 if TYPE_CHECKING:
@@ -121,19 +121,26 @@ class Acquisition:
         split: str,
         place: Geometry,
         index: int,
+        phase: NDArray | None = None,
+        maps: Tensor | None = None,
     ) -> SliceRecord:
         """Normalise a magnitude image and simulate y = M F x + noise; the noise depends on (seed, key) alone.
+
+        `phase` (H, W) in radians makes the image complex; with sensitivity `maps` (2, C, H, W) each coil sees S_c x.
 
         Raises:
             PrepError: the image is constant.
         """
         stored, scale, offset = normalise(x, volume, by)
-        image = torch.from_numpy(np.stack([stored, np.zeros_like(stored)])).float()  # (2, H, W)
+        parts = (stored, np.zeros_like(stored)) if phase is None else (stored * np.cos(phase), stored * np.sin(phase))
+        image = torch.from_numpy(np.stack(parts)).float()  # (2, H, W)
+        physics = MRI(self.mask, self.size) if maps is None else MultiCoilMRI(self.mask, maps[None])
         generator = item_generator(self.seed, key, "acquisition")
-        measurement = measure(MRI(self.mask, self.size), image[None], self.sigma, [generator])[0]  # (2, H, W)
+        measurement = measure(physics, image[None], self.sigma, [generator])[0]  # (2, H, W) or (2, C, H, W)
         return SliceRecord(
             measurement=measurement,
             image=image if self.with_image else None,
+            maps=maps,
             id=key,
             subject=subject,
             split=split,
