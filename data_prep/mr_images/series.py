@@ -192,6 +192,7 @@ def _scan(frames: Sequence[Frame], name: str, notes: Sequence[str], options: MRO
     ordered, between = _ordered(frames, placed)
     planes = [frame.plane if placed else Geometry(spacing=frame.plane.spacing) for frame in ordered]
     planes = [Geometry(one.position, one.orientation, one.spacing, between) for one in planes]
+    notes = [*notes, *(() if spacings else ("no pixel spacing in the header",))]
     remarks = (*notes, *(gaps(along_normal(planes)) if placed else ["positions unknown: in the order of instance numbers"]))
     native = _native(planes[0]) if placed else "acquired"
     digest = hashlib.sha256(repr([(frame.digest, frame.number) for frame in ordered]).encode()).hexdigest()

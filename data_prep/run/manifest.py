@@ -167,7 +167,7 @@ def announce_changes(out: Path, configuration: Mapping[str, Any], console: Conso
 
     if stored_digest(out) is None:
         return
-    old = read_header(out).configuration
+    old, configuration = read_header(out).configuration, json.loads(json.dumps(dict(configuration)))  # tuples become lists
     changed = [
         f"{name} {old.get(name)} -> {configuration.get(name)}"
         for name in sorted({*old, *configuration})

@@ -3,13 +3,16 @@
 import gzip
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from columns import columns
 from ct_archives import ct, write, write_patients
+from dicom_parts import scanned, source_plane, write_slice
 from idx_bytes import idx, images, put
+from mr_volumes import affine_of, head, write_nifti
 from PIL import Image
 from tiny import write_slices
 
@@ -90,6 +93,33 @@ def bad_digits(folder, _):
     return {"short": "270 bytes, the file has 269", "half.gz": "gzip cut off before its end"}
 
 
+def heads(folder, _):
+    """Four volumes in files, and a DICOM series."""
+    for k in range(3):
+        write_nifti(folder / "SECRETFOLDER" / f"SECRET{k}.nii", head((12, 14, 5), seed=k), affine_of())
+    plane = partial(source_plane, size=(14, 12), spacing=(1.5, 1.5))
+    voxels = (100 * head((6, 14, 12), seed=9)).astype("<u2")
+    for k in (2, 3):
+        one = scanned(plane(k), k, (14, 12), PatientID="SECRETID", StudyInstanceUID="1.2.3", BitsStored=16, HighBit=15)
+        one.PixelData = voxels[k].tobytes()
+        write_slice(folder / "SECRETFOLDER" / f"SECRETSERIES{k}.dcm", one)
+
+
+def bad_heads(folder, _):
+    whole = write_nifti(folder / "whole.nii.gz", head((12, 14, 5), seed=7))
+    (folder / "cut.nii.gz").write_bytes(whole.read_bytes()[:-500])
+    whole.unlink()
+    (folder / "page.nii").write_text("<html>404</html>")
+    (folder / "void.nrrd").touch()
+    (folder / "random.dcm").write_bytes(np.random.default_rng(0).bytes(5000))
+    return {
+        "cut.nii.gz": "the voxels cannot be read",
+        "page.nii": "the header cannot be read",
+        "void.nrrd": "the header cannot be read",
+        "random.dcm": "not a DICOM file, in spite of its suffix",
+    }
+
+
 class Command(NamedTuple):
     """A command and how it is tried.
 
@@ -134,6 +164,10 @@ COMMANDS = {
     "recorded": Command(
         "fastmri", (*REAL, "--slices", "all"), 12, (("--added-noise", 0.1), "added_noise 0.0 -> 0.1"), "fastmri.h5", volumes,
         bad_volumes, True, "3 slices from image of kspace to",
+    ),
+    "mr": Command(
+        "mr", ("--size", 16, "--center-fraction", 0.2, "--subject-pattern", ".+"), 11, (("--sigma", 0.1), "sigma 0.005 -> 0.1"),
+        "mr.h5", heads, bad_heads, True, "would write 11 slices of 16 x 16",
     ),
     "lidc": Command("lidc", SMALL_CT, 4, SIGMA, "lidc.h5", series, bad_series, True, "patient1: 1 of 3 slices to"),
     "lidc all": Command(
