@@ -12,6 +12,7 @@ from data_prep.demo import kspace as coil_simulation
 from data_prep.demo import kspace as demo_kspace
 from data_prep.demo.kspace import blocks, write_volumes
 from data_prep.demo.options import KspaceOptions
+from data_prep.mr_images import receive
 from data_prep.mri.resample import sinc_resample
 from data_prep.mri.simulation import Wanted, inspect
 from data_prep.run.manifest import PrepError
@@ -129,7 +130,7 @@ def test_noise_is_correlated_between_coils_as_told():
 
 @pytest.mark.parametrize("coils", [1, 2, 3, 8, 32])
 def test_coil_maps_are_normalised_smooth_and_different(coils):
-    maps = coil_simulation.coil_maps(coils, (32, 36), 0.02, np.random.default_rng(0))
+    maps = receive.coil_maps(coils, (32, 36), 0.02, np.random.default_rng(0))
     assert maps.shape == (coils, 32, 36)
     assert np.allclose((np.abs(maps) ** 2).sum(0), 1)
     centre = maps[:, 6:-6, 8:-8]  # the head
@@ -140,14 +141,14 @@ def test_coil_maps_are_normalised_smooth_and_different(coils):
 
 def test_field_on_the_axis_of_a_loop_is_that_of_the_formula(monkeypatch):
     """B = 2 pi a^2 / (a^2 + d^2)^(3/2) / a along the axis for wire segments of direction dl / ds = 1."""
-    monkeypatch.setattr(coil_simulation, "WIRE", 0.0)
+    monkeypatch.setattr(receive, "WIRE", 0.0)
     radius, distance = 0.3, 0.25
-    point = np.array([coil_simulation.RING - distance, 0.0, 0.0])
-    field = coil_simulation.loop_field(point, 0.0, radius) * 2 * np.pi / coil_simulation.SEGMENTS
+    point = np.array([receive.RING - distance, 0.0, 0.0])
+    field = receive.loop_field(point, 0.0, radius) * 2 * np.pi / receive.SEGMENTS
     assert abs(field) == pytest.approx(2 * np.pi * radius / (radius**2 + distance**2) ** 1.5, rel=1e-6)
     assert abs(field.imag) < 1e-9
-    turned = coil_simulation.loop_field(np.array([0.0, coil_simulation.RING - distance, 0.0]), np.pi / 2, radius)
-    assert turned * 2 * np.pi / coil_simulation.SEGMENTS == pytest.approx(-1j * field)
+    turned = receive.loop_field(np.array([0.0, receive.RING - distance, 0.0]), np.pi / 2, radius)
+    assert turned * 2 * np.pi / receive.SEGMENTS == pytest.approx(-1j * field)
 
 
 def test_header_says_what_was_encoded(folder):

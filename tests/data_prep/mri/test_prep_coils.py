@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from raw import complex_noise, kspace_of
 
-from data_prep.demo.kspace import coil_maps, smooth_phase
+from data_prep.mr_images.receive import coil_maps, smooth_phase
 from data_prep.mri import coils
 from data_prep.mri.resample import sinc_resample
 from data_prep.run.manifest import PrepError
