@@ -201,7 +201,9 @@ def _decoded(data: Dataset, encoding: Encoding, index: int) -> tuple[NDArray[np.
         if "TransferSyntaxUID" not in data.file_meta:
             data.file_meta.TransferSyntaxUID = uid.UID(encoding.syntax)
         stored = pixel_array(data, index=index, raw=True)
-    except Exception as error:  # broken bytes can raise any exception in a decoder
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # broken bytes can raise any exception in a decoder, and one in Rust panics
         raise PrepError(f"the pixel data cannot be decoded ({type(error).__name__})") from None
     if stored.shape != encoding.size or stored.dtype.kind not in "iu":
         raise PrepError(f"the pixel data decodes to {stored.dtype} of {stored.shape}, the header says {encoding.size}")

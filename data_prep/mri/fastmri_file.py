@@ -13,7 +13,7 @@ import numpy as np
 
 from data_prep.mri.ismrmrd_header import Encoding, parse_header
 from data_prep.run.manifest import PrepError, SkipError
-from es_medical.data.hdf5 import overstated, raised_by_h5py
+from es_medical.data.hdf5 import damage_as, overstated
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,23 +41,10 @@ def open_volume(path: Path) -> Iterator[h5py.File]:
         file = h5py.File(path, "r")
     except OSError as error:
         raise PrepError(_why_unreadable(path, str(error))) from error
-    with file, _damage_stated():
+    with file, damage_as(PrepError("damaged HDF5 file, or one with a broken link: download it again")):
         if "schema" in file.attrs and "measurement" in file:
             raise SkipError("a slice file of es_medical, not raw data")
         yield file
-
-
-@contextmanager
-def _damage_stated() -> Iterator[None]:
-    """Turn whatever h5py raises for damaged bytes and broken links into a PrepError."""
-    try:
-        yield
-    except PrepError:
-        raise
-    except Exception as error:
-        if not raised_by_h5py(error):
-            raise
-        raise PrepError("damaged HDF5 file, or one with a broken link: download it again") from error
 
 
 def _why_unreadable(path: Path, error: str) -> str:

@@ -1,5 +1,7 @@
 """What damaged HDF5 files raise, and datasets that claim more than their file holds."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from traceback import walk_tb
 
 import h5py
@@ -14,11 +16,22 @@ def raised_by_h5py(error: BaseException) -> bool:
     return bool(frames) and "h5py" in frames[-1].replace("\\", "/").split("/")
 
 
+@contextmanager
+def damage_as(stated: Exception) -> Iterator[None]:
+    """Raise `stated` in place of whatever h5py raises."""
+    try:
+        yield
+    except Exception as error:
+        if not raised_by_h5py(error):
+            raise
+        raise stated from error
+
+
 def overstated(data: h5py.Dataset, whole: bool = True) -> str:
     """Why a dataset (or a row of it, if not `whole`) must not be read: the file stores far less, the rest are fill values."""
     if data.shape is None:
         return "holds no values"
-    stored, needed = data.id.get_storage_size(), data.nbytes // (1 if whole else max(1, *data.shape[:1]))
+    stored, needed = data.id.get_storage_size(), data.nbytes // (1 if whole else max((1, *data.shape[:1])))
     if needed <= (VIRTUAL if data.is_virtual else FREE + DEFLATE_RATIO * stored):
         return ""
     return f"has the shape {data.shape}: {needed} bytes to read, the file stores {stored}"

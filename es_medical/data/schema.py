@@ -20,13 +20,32 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import h5py
+import numpy as np
 import torch
 from torch import Tensor
 
 from es_medical import __version__
+from es_medical.data.hdf5 import damage_as, overstated, raised_by_h5py
 
 SCHEMA = 1
+PIXELS = ("measurement", "image", "maps")
 SPLITS = ("train", "val", "test")
+COLUMNS: dict[str, tuple[tuple[int, ...], Any]] = {  # shape of a row, and type, of each dataset except the pixels
+    "id": ((), h5py.string_dtype()),
+    "subject": ((), h5py.string_dtype()),
+    "volume": ((), h5py.string_dtype()),
+    "source": ((), h5py.string_dtype()),
+    "split": ((), h5py.string_dtype()),
+    "scale": ((2,), np.float64),  # and offset
+    "spacing": ((2,), np.float32),
+    "data_range": ((), np.float32),
+    "slice": ((), np.int64),
+    "sigma": ((), np.float64),
+    "peak": ((), np.float32),
+    "position": ((3,), np.float64),
+    "orientation": ((6,), np.float64),
+    "slice_spacing": ((), np.float64),
+}
 NAN = float("nan")
 SETTLED = 2 * 10**9  # ns after its last change from which a file with the same time stamp counts as unchanged
 
@@ -142,11 +161,46 @@ def open_slices(path: str | Path) -> h5py.File:
         file = h5py.File(path, "r")
     except OSError as error:
         raise ValueError(f"{path} cannot be read as HDF5 ({error})") from error
-    schema = file.attrs.get("schema")
-    if schema != SCHEMA or "measurement" not in file:
+    try:
+        with damage_as(damaged(path)):
+            schema = file.attrs.get("schema")
+            if not (isinstance(schema, np.integer) and schema == SCHEMA and "measurement" in file):
+                raise ValueError(
+                    f"{path} is no slice file of schema {SCHEMA} (its schema: {schema}): make it anew with data_prep"
+                )
+            for name in (*PIXELS, "mask", "matrix", *COLUMNS):
+                if cause := _fault(file, name):
+                    raise ValueError(f"{path} is no whole slice file: {name} {cause}: make it anew with data_prep")
+    except Exception:
         file.close()
-        raise ValueError(f"{path} is no slice file of schema {SCHEMA} (its schema: {schema}): make it anew with data_prep")
+        raise
     return file
+
+
+def damaged(path: str | Path) -> ValueError:
+    """The error of a slice file that HDF5 cannot read."""
+    return ValueError(f"{path} is a damaged slice file: copy it again, or make it anew with data_prep")
+
+
+def _fault(file: h5py.File, name: str) -> str:
+    """What is wrong with the type or shape of a dataset, before it is read; "" if nothing, or if it is absent."""
+    if name not in file:  # files of older versions have fewer columns
+        return ""
+    data, n = file[name], (file["measurement"].shape or (0,))[:1]
+    if not isinstance(data, h5py.Dataset):
+        return "is no dataset"
+    if cause := overstated(data, whole=name not in PIXELS):
+        return cause
+    row, kind = COLUMNS.get(name, (data.shape[1:], np.float32))
+    if name not in ("mask", "matrix") and data.shape != (*n, *row):
+        return f"has the shape {data.shape}, expected {(*n, *row)}"
+    if name in (*PIXELS, "matrix"):
+        fits, wanted = data.dtype == np.float32, "float32"
+    elif h5py.check_string_dtype(np.dtype(kind)):
+        fits, wanted = h5py.check_string_dtype(data.dtype) is not None, "text"
+    else:
+        fits, wanted = data.dtype.kind in "biuf", "numbers"
+    return "" if fits else f"holds {data.dtype}, expected {wanted}"
 
 
 def read_header(path: str | Path) -> SliceHeader:
@@ -174,29 +228,53 @@ def _kept_header(path: str, *_: int) -> SliceHeader:
 
 
 def _read_header(path: str | Path) -> SliceHeader:
-    with open_slices(path) as file:
-        attributes, (n, *shape) = file.attrs, file["measurement"].shape
-        height, width = attributes.get("size", shape[-2:])
-        coils = shape[1] if len(shape) == 4 else 0
-        channels = int(attributes.get("channels", shape[0]))  # older files: k-space and sinograms
-        return SliceHeader(
-            sigma=float(attributes["sigma"]),
-            mask=torch.from_numpy(file["mask"][()]).bool(),
-            acceleration=float(attributes["acceleration"]),
-            center_fraction=float(attributes["center_fraction"]),
-            seed=int(attributes["seed"]),
-            configuration=json.loads(attributes["configuration"]),
-            source_digests=json.loads(attributes["source_digests"]),
-            modality=str(attributes["modality"]),
-            operator=json.loads(attributes.get("operator", "{}")),
-            matrix=torch.from_numpy(file["matrix"][()]) if "matrix" in file else None,
-            digest=str(attributes["digest"]),
-            tool_version=str(attributes["tool_version"]),
-            encoded_lines=int(attributes.get("encoded_lines", 0)),
-            size=(int(height), int(width)),
-            coils=int(coils),
-            channels=channels,
-            n=int(n),
-            has_image="image" in file,
-            splits=dict(Counter(file["split"].asstr()[:].tolist())),
+    with open_slices(path) as file, damage_as(damaged(path)):
+        try:
+            header = _header(file)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            if raised_by_h5py(error):
+                raise
+            raise ValueError(f"{path} is no whole slice file: {error} in its header: make it anew with data_prep") from error
+        _check_shapes(file, header)
+    return header
+
+
+def _header(file: h5py.File) -> SliceHeader:
+    attributes, (n, *shape) = file.attrs, file["measurement"].shape
+    height, width = attributes.get("size", shape[-2:])
+    coils = shape[1] if len(shape) == 4 else 0
+    channels = int(attributes.get("channels", shape[0]))  # older files: k-space and sinograms
+    return SliceHeader(
+        sigma=float(attributes["sigma"]),
+        mask=torch.from_numpy(file["mask"][()]).bool(),
+        acceleration=float(attributes["acceleration"]),
+        center_fraction=float(attributes["center_fraction"]),
+        seed=int(attributes["seed"]),
+        configuration=json.loads(attributes["configuration"]),
+        source_digests=json.loads(attributes["source_digests"]),
+        modality=str(attributes["modality"]),
+        operator=json.loads(attributes.get("operator", "{}")),
+        matrix=torch.from_numpy(file["matrix"][()]) if "matrix" in file else None,
+        digest=str(attributes["digest"]),
+        tool_version=str(attributes["tool_version"]),
+        encoded_lines=int(attributes.get("encoded_lines", 0)),
+        size=(int(height), int(width)),
+        coils=int(coils),
+        channels=channels,
+        n=int(n),
+        has_image="image" in file,
+        splits=dict(Counter(file["split"].asstr()[:].tolist())),
+    )
+
+
+def _check_shapes(file: h5py.File, header: SliceHeader) -> None:
+    """Raise ValueError where mask, maps or images do not belong to the measurements."""
+    measured, mask = file["measurement"].shape[1:], tuple(header.mask.shape)
+    fit = {"mask": mask in (measured[len(measured) - len(mask) :], measured[-2:-1]) and len(mask) > 0}
+    fit["maps"] = "maps" not in file or file["maps"].shape[1:] == measured
+    fit["image"] = "image" not in file or file["image"].shape[1:] == (header.channels, *header.size)
+    for name in [name for name, fits in fit.items() if not fits]:
+        raise ValueError(
+            f"{file.filename} is no whole slice file: {name} of {file[name].shape} beside measurements of {measured} and "
+            f"images of {(header.channels, *header.size)}: make it anew with data_prep"
         )

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from es_medical.data.schema import SPLITS, open_slices, read_header
+from es_medical.data.hdf5 import damage_as
+from es_medical.data.schema import SPLITS, damaged, open_slices, read_header
 
 
 class SliceDataset(Dataset[dict[str, Any]]):
@@ -49,7 +50,7 @@ class SliceDataset(Dataset[dict[str, Any]]):
         self._load_columns(limit)
 
     def _load_columns(self, limit: int | None) -> None:
-        with open_slices(self.path) as file:
+        with open_slices(self.path) as file, damage_as(damaged(self.path)):
             rows = np.arange(self.header.n)
             if self.split is not None:
                 rows = rows[file["split"].asstr()[:] == self.split]
@@ -75,11 +76,12 @@ class SliceDataset(Dataset[dict[str, Any]]):
     def __getitem__(self, index: int) -> dict[str, Any]:
         row = int(self.rows[index])
         file = self._handle()
-        item: dict[str, Any] = {"measurement": torch.from_numpy(file["measurement"][row])}  # (2, H, W) or (2, C, H, W)
-        if self.header.coils:
-            item["maps"] = torch.from_numpy(file["maps"][row])  # (2, C, H, W)
-        if self.with_image:
-            item["image"] = torch.from_numpy(file["image"][row])  # (2, H, W)
+        with damage_as(damaged(self.path)):
+            item: dict[str, Any] = {"measurement": torch.from_numpy(file["measurement"][row])}  # (2, H, W) or (2, C, H, W)
+            if self.header.coils:
+                item["maps"] = torch.from_numpy(file["maps"][row])  # (2, C, H, W)
+            if self.with_image:
+                item["image"] = torch.from_numpy(file["image"][row])  # (2, H, W)
         scale, offset = self._scale[index]
         return item | {
             "sigma": torch.tensor(self._sigma[index], dtype=torch.float32),

@@ -16,25 +16,9 @@ import torch
 from torch import Tensor
 
 from es_medical.data.atomic import whole_or_not
-from es_medical.data.schema import SCHEMA, SPLITS, SliceHeader, SliceRecord
+from es_medical.data.schema import COLUMNS, SCHEMA, SPLITS, SliceHeader, SliceRecord
 
 ATTRIBUTES = ("modality", "tool_version", "seed", "sigma", "acceleration", "center_fraction", "digest", "encoded_lines")
-COLUMNS: dict[str, tuple[tuple[int, ...], Any]] = {  # shape of a row, and type, of each dataset except the pixels
-    "id": ((), h5py.string_dtype()),
-    "subject": ((), h5py.string_dtype()),
-    "volume": ((), h5py.string_dtype()),
-    "source": ((), h5py.string_dtype()),
-    "split": ((), h5py.string_dtype()),
-    "scale": ((2,), np.float64),  # and offset
-    "spacing": ((2,), np.float32),
-    "data_range": ((), np.float32),
-    "slice": ((), np.int64),
-    "sigma": ((), np.float64),
-    "peak": ((), np.float32),
-    "position": ((3,), np.float64),
-    "orientation": ((6,), np.float64),
-    "slice_spacing": ((), np.float64),
-}
 GROWTH = 64  # number of slices by which the pixel datasets grow
 
 

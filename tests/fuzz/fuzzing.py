@@ -24,7 +24,14 @@ SECONDS = float(os.environ.get("ES_FUZZ_SECONDS", "0"))
 SHARE = float(os.environ.get("ES_FUZZ_SHARE", "1"))  # of the fixed number of mutants
 MEMORY = 2**29  # bytes beyond those in use that a reader of a file of some kilobytes may ask for
 CPU_SECONDS = 5  # of one mutant
-UNSTATED = ("unexpected", "MemoryError", "allocate", "Traceback", "object at 0x")  # words of an error that nobody stated
+UNSTATED = (
+    "unexpected",
+    "MemoryError",
+    "allocate",
+    "Traceback",
+    "object at 0x",
+    "Hang",
+)  # words of an error that nobody stated
 
 
 class Hang(BaseException):
