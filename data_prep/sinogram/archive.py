@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -16,8 +17,8 @@ from torch import Tensor
 
 from data_prep.run.manifest import Outcome, PrepError
 from data_prep.run.runner import PrepRun
-from data_prep.sinogram.beam import Acquisition, Beam, even_views, merged_bins, with_centre
-from data_prep.sinogram.centre import estimated_centre
+from data_prep.sinogram.beam import NAN, Acquisition, Beam, even_views, merged_bins, with_centre
+from data_prep.sinogram.centre import estimated_centre, other_hand_fits
 from data_prep.sinogram.corrections import Row, corrected_row, filled_bins
 from data_prep.sinogram.files import open_scan
 from data_prep.sinogram.noise import noise_of_counts, noise_of_views
@@ -31,10 +32,15 @@ if TYPE_CHECKING:
 
 MM_PER_CM = 10
 SAMPLED = 8  # slices that decide the scale
+HALF_A_BIN = 0.5
 ENOUGH = 0.5  # share of rays that all slices must have
 CENTIMETRES = "1/cm"
+WRONG_HAND = (
+    "WARNING: rays measured from both sides agree much better when the views go the other way round: check `direction` and "
+    "`mirrored` of the geometry; images are blurred if they are wrong"
+)
 OTHER_CENTRE = "its centre of rotation is more than half a bin off the usual one: prepare it on its own"
-OTHER_SCANNER = "another scanner than that of the first file: prepare it on its own"
+OTHER_SCANNER = "another scanner than that of most files: prepare it on its own"
 BRIGHT = 0.995  # quantile of an image that is stored as about 1
 
 
@@ -48,12 +54,13 @@ class Item(NamedTuple):
 
 
 class Corrected(NamedTuple):
-    """A row as it is measured: line integrals and usable rays of the acquisition, and their noise."""
+    """A row as it is measured: line integrals and usable rays of the acquisition, their noise, and the distance of rows."""
 
     p: NDArray[np.floating]
     usable: NDArray[np.bool_]
     sigma: float
     whole: Row
+    slice_spacing: float
 
 
 @dataclass(frozen=True)
@@ -135,14 +142,15 @@ class Scanner:
 
 def read_row(item: Item, acquisition: Acquisition, options: SinogramOptions) -> Corrected:
     """Read and correct the row of an item, and take the acquisition's views and bins of it."""
-    whole = corrected_row(open_scan(item.paths, options.setup), item.row, options)
+    scan = open_scan(item.paths, options.setup)
+    whole = corrected_row(scan, item.row, options)
     usable = acquisition.usable(whole.usable)
     if whole.variance is not None:
         sigma = noise_of_counts(acquisition.taken(whole.variance), usable, acquisition.merge)
     else:
         every = acquisition._replace(views=tuple(np.flatnonzero(~acquisition.beam.repeated()).tolist()))
         sigma = noise_of_views(every.taken(whole.p), every.usable(whole.usable))
-    return Corrected(acquisition.taken(whole.p), usable, sigma, whole)
+    return Corrected(acquisition.taken(whole.p), usable, sigma, whole, scan.row_height / scan.beam.magnification)
 
 
 def acquisition_of(beam: Beam, options: SinogramOptions) -> tuple[Acquisition, float, list[str]]:
@@ -171,10 +179,16 @@ def stored_scale(scanner: Scanner, rows: Sequence[Corrected]) -> float:
     return float(f"{found:.2g}")
 
 
-def shared_scanner(
-    prep: PrepRun[SinogramOptions], files: Sequence[tuple[str, Scan, Sequence[Item]]]
-) -> tuple[Scanner, list[str], list[Outcome]]:
-    """The scanner of the first file with its mask and scale, notes, and outcomes of the files that were not measured by it.
+class File(NamedTuple):
+    """A file of the archive: its name, its content and the slices to make of it."""
+
+    name: str
+    scan: Scan
+    items: Sequence[Item]
+
+
+def shared_scanner(prep: PrepRun[SinogramOptions], files: Sequence[File]) -> tuple[Scanner, list[str], list[Outcome]]:
+    """The scanner of most files with its mask and scale, notes, and outcomes of the files that were not measured by it.
 
     Every slice is read once.
 
@@ -184,11 +198,12 @@ def shared_scanner(
     options = prep.options
     beam, notes, deviating = shared_beam(prep, files)
     acquisition, pixel, more = acquisition_of(beam, options)
+    more += _hand_notes(beam, files[0].items[0], options)
     left_out = {outcome.name for outcome in deviating}
-    items = [item for name, _, own in files if name not in left_out for item in own]
+    items = [item for file in files if file.name not in left_out for item in file.items]
     mask = np.ones(acquisition.geometry(options.size, pixel).shape, bool)
-    for row in prep.mapped(partial(_usable, acquisition=acquisition, options=options), items, "rays"):
-        mask &= row
+    for row in prep.mapped(partial(_or_failure, acquisition=acquisition, options=options), items, "rays"):
+        mask &= row.usable if isinstance(row, Corrected) else True
     if mask.mean() < ENOUGH:
         raise PrepError(f"only {mask.mean():.0%} of the rays are usable in all slices: see --outliers, --floor and --slices")
     scanner = Scanner(acquisition, options.size, pixel, mask, options.scale or 1.0, options.reference, options.water)
@@ -197,38 +212,57 @@ def shared_scanner(
     if options.scale is None:
         known = [item for item in items if item.split == "train"] or items
         some = [known[k] for k in sorted({round(k) for k in np.linspace(0, len(known) - 1, SAMPLED)})]
-        scanner = replace(scanner, scale=stored_scale(scanner, [read_row(item, acquisition, options) for item in some]))
+        found = [row for item in some if isinstance(row := _or_failure(item, acquisition, options), Corrected)]
+        scanner = replace(scanner, scale=stored_scale(scanner, found)) if found else scanner
     return scanner, [*notes, *more], deviating
 
 
-def shared_beam(
-    prep: PrepRun[SinogramOptions], files: Sequence[tuple[str, Scan, Sequence[Item]]]
-) -> tuple[Beam, list[str], list[Outcome]]:
-    """The scanner of the first file with its centre of rotation, notes, and outcomes of files of another scanner or centre."""
-    first, given = files[0][1].beam, prep.options.centre
-    same = [file for file in files if file[1].beam.same_but_centre(first)]
-    deviating = [Outcome(file[0], "failed", OTHER_SCANNER) for file in files if file not in same]
+def shared_beam(prep: PrepRun[SinogramOptions], files: Sequence[File]) -> tuple[Beam, list[str], list[Outcome]]:
+    """The scanner of most files with its centre of rotation, notes, and outcomes of files of another scanner or centre."""
+    kinds = Counter(repr(with_centre(file.scan.beam, NAN)) for file in files)  # in text, NaN equals NaN
+    usual = max(kinds, key=lambda kind: (kinds[kind], kind))
+    same = [file for file in files if repr(with_centre(file.scan.beam, NAN)) == usual]
+    deviating = [Outcome(file.name, "failed", OTHER_SCANNER) for file in files if file not in same]
+    beam, given = same[0].scan.beam, prep.options.centre
     if given not in (None, "auto"):
-        return with_centre(first, float(given)), [], deviating
-    if given is None and not any(math.isnan(scan.beam.centre) for _, scan, _ in same):
-        centres, how = [scan.beam.centre for _, scan, _ in same], "given"
+        return with_centre(beam, float(given)), [], deviating
+    centres: list[float | PrepError]
+    if given is None and not any(math.isnan(file.scan.beam.centre) for file in same):
+        how, centres = "given", [file.scan.beam.centre for file in same]
     else:
-        found = prep.mapped(partial(_centre, options=prep.options), [own[len(own) // 2] for _, _, own in same], "centres")
-        centres, how = list(found), "estimated"
-    centre = float(np.median(centres))
-    off = [name for (name, _, _), one in zip(same, centres, strict=True) if abs(one - centre) > 0.5]
-    deviating += [Outcome(name, "failed", OTHER_CENTRE) for name in off]
-    spread = f", {min(centres):.2f} to {max(centres):.2f} in single files" if len(centres) > 1 else ""
-    return with_centre(first, centre), [f"centre of rotation {how}: bin {centre:.2f}{spread}"], deviating
+        middle = [file.items[len(file.items) // 2] for file in same]
+        how, centres = "estimated", list(prep.mapped(partial(_centre, options=prep.options), middle, "centres"))
+    known = [one for one in centres if not isinstance(one, PrepError)]
+    if not known:
+        raise next(one for one in centres if isinstance(one, PrepError))
+    centre = float(np.median(known))
+    for file, one in zip(same, centres, strict=True):
+        if isinstance(one, PrepError) or abs(one - centre) > HALF_A_BIN:
+            deviating.append(Outcome(file.name, "failed", str(one) if isinstance(one, PrepError) else OTHER_CENTRE))
+    spread = f", {min(known):.2f} to {max(known):.2f} in single files" if len(known) > 1 else ""
+    return with_centre(beam, centre), [f"centre of rotation {how}: bin {centre:.2f}{spread}"], deviating
 
 
-def _centre(item: Item, options: SinogramOptions) -> float:
-    scan = open_scan(item.paths, options.setup)
-    return estimated_centre(scan.beam, filled_bins(corrected_row(scan, item.row, options)))
-
-
-def _usable(item: Item, acquisition: Acquisition, options: SinogramOptions) -> NDArray[np.bool_]:
+def _hand_notes(beam: Beam, item: Item, options: SinogramOptions) -> list[str]:
+    """A warning if the rays of a fan say that its views go the other way round."""
     try:
-        return read_row(item, acquisition, options).usable
-    except PrepError:  # said when the slice is made
-        return np.ones((len(acquisition.views), acquisition.n_bins), bool)
+        row = corrected_row(open_scan(item.paths, options.setup), item.row, options)
+    except PrepError:
+        return []
+    return [WRONG_HAND] if beam.bins == row.p.shape[1] and other_hand_fits(beam, filled_bins(row)) else []
+
+
+def _centre(item: Item, options: SinogramOptions) -> float | PrepError:
+    try:
+        scan = open_scan(item.paths, options.setup)
+        return estimated_centre(scan.beam, filled_bins(corrected_row(scan, item.row, options)))
+    except PrepError as error:
+        return error
+
+
+def _or_failure(item: Item, acquisition: Acquisition, options: SinogramOptions) -> Corrected | PrepError:
+    """The corrected row, or why there is none, which is said when the slice is made."""
+    try:
+        return read_row(item, acquisition, options)
+    except PrepError as error:
+        return error

@@ -18,8 +18,18 @@ MATLAB = b"MATLAB 5.0 MAT-file"
 MATLAB_HDF5 = b"MATLAB 7.3 MAT-file"
 USER_BLOCK = 512  # bytes before the HDF5 part of a MATLAB 7.3 file
 NPY = b"\x93NUMPY"
+SUFFIXES = (".h5", ".hdf5", ".hdf", ".nxs", ".mat", ".npy", ".tif", ".tiff")
 TIFFS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+LISTED = 8  # names of arrays in an error
 Index = tuple[Any, ...]
+
+
+class ArrayError(PrepError):
+    """An array that is not there, or one of several: their names, which may be private, are for the terminal only."""
+
+    def __init__(self, cause: str, names: list[str]) -> None:
+        super().__init__(cause)
+        self.detail = f"(there are {', '.join(names[:LISTED]) or 'none'})"
 
 
 class Table(NamedTuple):
@@ -33,19 +43,21 @@ def format_of(path: Path) -> str:
     """The format of a file by its first bytes: "hdf5", "mat", "npy", "tiff", or "".
 
     Raises:
-        PrepError: it cannot be read, or is empty.
+        PrepError: it cannot be read, or has another format than its name says.
     """
     try:
         with path.open("rb") as file:
             start = file.read(USER_BLOCK + len(SIGNATURE))
     except OSError as error:
         raise PrepError(f"cannot be read ({error.strerror})") from error
-    if not start:
-        raise PrepError("empty file (0 bytes)")
     if SIGNATURE in (start[: len(SIGNATURE)], start[USER_BLOCK:]):
         return "hdf5"
     formats = {"mat": (MATLAB,), "npy": (NPY,), "tiff": TIFFS}
-    return next((name for name, starts in formats.items() if start.startswith(starts)), "")
+    found = next((name for name, starts in formats.items() if start.startswith(starts)), "")
+    if not found and path.suffix.lower() in SUFFIXES:
+        what = "it holds a web page or XML" if start.lstrip()[:1] == b"<" else "another format, or damaged"
+        raise PrepError(f"not a {path.suffix.lower()} file: {what}" if start else "empty file (0 bytes)")
+    return found
 
 
 def table(path: Path, name: str | None = None) -> Table:
@@ -143,11 +155,11 @@ def _chosen(shapes: dict[str, tuple[int, ...]], name: str | None) -> str:
     """The array of that name, or the only one with two axes or three."""
     if name is not None:
         if name.strip("/") not in shapes:
-            raise PrepError(f"no array {name!r}: there are {', '.join(sorted(shapes)[:8]) or 'none'}")
+            raise ArrayError(f"no array {name!r}", sorted(shapes))
         return name.strip("/")
     candidates = sorted(key for key, shape in shapes.items() if len(shape) in (2, 3) and min(shape) > 1)
     if len(candidates) != 1:
-        raise PrepError(f"{len(candidates)} arrays ({', '.join(candidates[:8])}): give `dataset` in the geometry")
+        raise ArrayError(f"{len(candidates)} arrays of two or three axes: give `dataset` in the geometry", candidates)
     return candidates[0]
 
 

@@ -82,10 +82,6 @@ class Beam:
         along = self.unit * (np.arange(self.bins, dtype=np.float64) - self.centre)
         return -along if self.mirrored else along
 
-    def same_but_centre(self, other: Beam) -> bool:
-        """Whether two scanners differ at most in their centre of rotation."""
-        return repr(with_centre(self, NAN)) == repr(with_centre(other, NAN))  # in text, NaN equals NaN
-
     def repeated(self) -> NDArray[np.bool_]:
         """Views at an angle that an earlier view has too, such as the last one of 0 to 360 degrees with both ends, (V,)."""
         angles = np.round(np.mod(np.asarray(self.angles) + 1e-4, FULL_TURN), 3)

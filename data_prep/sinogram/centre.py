@@ -17,6 +17,7 @@ Array = NDArray[np.floating]
 SEARCHED = 1 / 6  # share of the detector, to each side of its middle
 COARSE = 128  # bins of the first search
 FINEST = 0.05  # bins
+OTHER_HAND = 0.5  # of the disagreement: below it, the other direction is said to fit
 COMPARED = 90  # views whose rays are looked for on the other side
 
 
@@ -33,14 +34,31 @@ def estimated_centre(beam: Beam, p: Array) -> float:
     Raises:
         PrepError: the views do not cover enough, or the centre is far from the detector's middle.
     """
-    angles = np.asarray(beam.angles)
-    step = float(np.median(np.abs(np.diff(angles)))) if len(angles) > 1 else FULL_TURN
-    covered = float(np.ptp(angles)) + step
-    if covered > FULL_TURN - 1.5 * step:
+    step = float(np.median(np.abs(np.diff(beam.angles)))) if len(beam.angles) > 1 else FULL_TURN
+    covered = float(np.ptp(beam.angles)) + step
+    if covers_circle(beam):
         return _found(beam, p, _from_both_sides)
     if beam.kind == "parallel" and covered > FULL_TURN / 2 - 1.5 * step:
         return _found(beam, p, _outside_the_wedge)
     raise PrepError(f"views cover {covered:.0f} degrees: the centre of rotation cannot be estimated, give --centre")
+
+
+def covers_circle(beam: Beam) -> bool:
+    """Whether the views go all the way round, so that every ray is measured from both sides."""
+    angles = np.asarray(beam.angles)
+    step = float(np.median(np.abs(np.diff(angles)))) if len(angles) > 1 else FULL_TURN
+    return bool(np.ptp(angles) + step > FULL_TURN - 1.5 * step)
+
+
+def other_hand_fits(beam: Beam, p: Array) -> bool:
+    """Whether a fan over a full circle agrees far better with itself when its bins are mirrored: `direction` is wrong, too.
+
+    A parallel beam cannot tell: its image is mirrored.
+    """
+    if beam.kind != "fan" or not covers_circle(beam):
+        return False
+    other = replace(beam, mirrored=not beam.mirrored)
+    return _from_both_sides(other, p)(beam.centre) < OTHER_HAND * _from_both_sides(beam, p)(beam.centre)
 
 
 def _found(beam: Beam, p: Array, cost: Callable[[Beam, Array], Callable[[float], float]]) -> float:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import median_filter, minimum_filter
+from scipy.ndimage import maximum_filter, median_filter, minimum_filter, rank_filter
 
 from data_prep.run.manifest import PrepError
 from data_prep.sinogram.options import SinogramOptions
@@ -17,8 +17,10 @@ Bools = NDArray[np.bool_]
 
 MAD = 1.4826  # standard deviation of normal numbers / their median absolute deviation
 DIM = 0.05  # share of the usual white field below which a bin sees no radiation
-NEIGHBOURS = 5  # bins whose median a dead bin is compared with
-DEAD = 8  # how many times farther than usual a dead bin is from its neighbours
+NEIGHBOURS = 5  # rays and bins of a neighbourhood
+DEAD = 4  # how many times farther than they a dead bin is from its neighbours
+OTHERS = np.array([[True, True, False, True, True]])  # bins whose median a dead bin is compared with
+OFTEN = 0.95  # share of the views, those nearest to the neighbours, that count
 HALF = 0.5  # share of the views in which a live bin must be usable
 AIR = 0.05  # share of the detector, at each end, that is taken for air
 CROSSED = 0.1  # share of the largest line integral that air must not reach
@@ -65,11 +67,14 @@ def corrected_row(scan: Scan, index: int, options: SinogramOptions) -> Row:
 
 def _without_bad(row: Row, options: SinogramOptions) -> Row:
     """The row with dead bins and outliers not usable."""
-    filled = filled_bins(row)
-    dead = dead_bins(filled, options.dead_bins) | (row.usable.mean(0) < HALF)
+    n, given = row.p.shape[1], list(options.dead_bins)
+    if wrong := [bin for bin in given if not 0 <= bin < n]:
+        raise PrepError(f"dead bin {wrong[0]}: the detector has bins 0 to {n - 1}")
+    dead = dead_bins(row)
+    dead[given] = True
     notes = [f"{dead.sum()} dead bins: masked"] if dead.any() else []
     usable = row.usable & ~dead
-    hit = usable & outliers(filled, options.outliers)
+    hit = usable & outliers(filled_bins(row._replace(usable=usable)), options.outliers)
     notes += [f"{hit.sum()} outliers: masked"] if hit.any() else []
     return row._replace(usable=usable & ~hit, notes=(*row.notes, *notes))
 
@@ -135,20 +140,24 @@ def counts_of_a_photon(white: Array, dark: Array) -> float:
     return gain if gain > 0 else float("nan")
 
 
-def dead_bins(p: Array, given: tuple[int, ...] = ()) -> Bools:
-    """Bins of line integrals (V, D) that are far from their neighbours in most views, or that are `given`, (D,).
+def dead_bins(row: Row) -> Bools:
+    """Bins that stand alone far from their neighbours in many views, (D,); or without usable rays in half of the views.
 
-    Raises:
-        PrepError: there is no bin of that number.
+    The farthest is found first, as it spoils its neighbours' medians.
     """
-    n = p.shape[1]
-    if wrong := [bin for bin in given if not 0 <= bin < n]:
-        raise PrepError(f"dead bin {wrong[0]}: the detector has bins 0 to {n - 1}")
-    distance = np.abs(p - median_filter(p, (1, NEIGHBOURS), mode="nearest")).mean(0)
-    usual = median_filter(distance, 4 * NEIGHBOURS + 1, mode="nearest")
-    dead = (distance > DEAD * np.maximum(usual, np.median(distance))) & (distance > 0)
-    dead[list(given)] = True
-    return np.asarray(dead)
+    dead = row.usable.mean(0) < HALF
+    for _ in range(row.p.shape[1]):
+        p = filled_bins(row._replace(usable=row.usable & ~dead))
+        others = [rank_filter(p, rank, footprint=OTHERS, mode="nearest") for rank in (1, 2)]
+        off = np.sort(np.abs(p - sum(others) / 2), axis=0)
+        distance = off[: max(int(OFTEN * len(off)), 1)].mean(0)  # without single hits
+        usual = maximum_filter(distance, footprint=OTHERS[0], mode="nearest")  # at an edge of the object, neighbours differ too
+        excess = distance - DEAD * np.maximum(usual, np.median(distance))
+        worst = int(excess.argmax())
+        if excess[worst] <= 0 or dead[worst]:
+            break
+        dead[worst] = True
+    return dead
 
 
 def outliers(p: Array, threshold: float) -> Bools:
@@ -197,15 +206,8 @@ def without_hardening(row: Row, powers: tuple[float, ...]) -> Row:
 
 
 def without_rings(p: Array, width: int) -> Array:
-    """Remove what sets a bin apart from its neighbours in all views: sorted over views, smoothed over bins, put back.
-
-    Source: Vo, Atwood and Drakopoulos (2018), Optics Express 26(22), algorithm 3.
-    """
-    order = np.argsort(p, axis=0, kind="stable")
-    smooth = median_filter(np.take_along_axis(p, order, 0), (1, width), mode="nearest")
-    out = np.empty_like(p)
-    np.put_along_axis(out, order, smooth, 0)
-    return out
+    """Subtract from each bin what sets it apart in all views: the median over views of p - its median over `width` bins."""
+    return np.asarray(p - np.median(p - median_filter(p, (1, width), mode="nearest"), 0))
 
 
 def filled_bins(row: Row) -> Array:

@@ -24,8 +24,8 @@ def helsinki_data(variables: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def helsinki_scan(data: Mapping[str, Any]) -> Scan:
     """The central slice of a cone-beam scan: a fan beam with a flat, centred detector, line integrals.
 
-    Views turn counter-clockwise with the source above at angle 0, bins from left to right: so the image has the orientation of
-    the organisers' reconstructions.
+    Views turn counter-clockwise with the source below at angle 0 and bins from left to right: of the four possibilities these
+    two signs fit the rays measured from both sides, and the image has the orientation of the organisers' reconstructions.
 
     Raises:
         PrepError: a parameter is missing or no number, or the angles do not fit the sinogram.
@@ -44,12 +44,11 @@ def helsinki_scan(data: Mapping[str, Any]) -> Scan:
         raise PrepError(f"{angles.size} angles for a sinogram of {sinogram.shape[0]} views")
     beam = Beam(
         kind="fan",
-        angles=tuple((180 + angles).tolist()),
+        angles=tuple(angles.tolist()),
         bins=sinogram.shape[1],
         bin_width=lengths["pixelSizePost"],
         centre=(sinogram.shape[1] - 1) / 2,
         source_origin=lengths["distanceSourceOrigin"],
         source_detector=lengths["distanceSourceDetector"],
-        mirrored=True,
     )
     return Scan(beam, 1, "attenuation", lambda _: Raw(sinogram.astype(float)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ from data_prep.run.manifest import Outcome, PrepError, Pseudonyms, SkipError, ch
 from data_prep.run.plan import Inventory, Made, Plan, Tally, Task
 from data_prep.run.runner import PrepRun, run
 from data_prep.run.splits import BEYOND, split_subjects
-from data_prep.sinogram.archive import Item, Scanner, read_row, shared_scanner
+from data_prep.sinogram.archive import File, Item, Scanner, read_row, shared_scanner
 from data_prep.sinogram.arrays import format_of
 from data_prep.sinogram.files import open_scan
 from data_prep.sinogram.geometry_file import Setup
@@ -26,6 +27,7 @@ from data_prep.sinogram.scan import Scan
 from es_medical.data import Shapes, SliceHeader, SliceRecord
 from es_medical.physics.transmission import MEASURED
 
+CONE = "a fan beam with {} detector rows is a cone beam, and only its central row a fan beam: --slices middle"
 NUMBER = re.compile(r"-?\d+(\.\d+)?")
 
 
@@ -82,6 +84,8 @@ def find_scans(prep: PrepRun[SinogramOptions], source: Path) -> tuple[list[Found
         paths = tuple(file.path for file in group)
         try:
             scan = open_scan(paths, setup)
+            if scan.beam.kind == "fan" and len(prep.options.rows(scan.rows)) > 1 and setup.files != "rows":
+                raise PrepError(CONE.format(scan.rows))
             named = [path for path in (paths[0].parent / name for name in sorted(beside)) if path.is_file()]
             digests = list(prep.mapped(digest_or_nothing, [*paths, *named], "digests"))
             digest = digests[0] if len(digests) == 1 else sha256("".join(digests).encode()).hexdigest()
@@ -89,7 +93,7 @@ def find_scans(prep: PrepRun[SinogramOptions], source: Path) -> tuple[list[Found
         except SkipError as error:
             outcomes.append(Outcome(name, "skipped", str(error)))
         except PrepError as error:
-            outcomes.append(Outcome(name, "failed", str(error)))
+            outcomes.append(Outcome(name, "failed", str(error), getattr(error, "detail", "")))
     kept, copies = without_copies(found, lambda one: one.digest, lambda one: one.name)
     return kept, [*outcomes, *copies]
 
@@ -106,16 +110,16 @@ def _scans(files: Sequence[Source], setup: Setup) -> dict[str, list[Source]]:
 def plan(prep: PrepRun[SinogramOptions], found: Sequence[Found]) -> Plan[Item]:
     """Find what all slices share by reading each once, and plan to make them."""
     options, pseudonyms = prep.options, prep.pseudonyms
-    scanner, notes, deviating = shared_scanner(prep, [(one.name, one.scan, one.items(options)) for one in found])
+    ordered = sorted(found, key=lambda one: (one.split, pseudonyms.of("subject", one.digest)))  # names have no influence
+    scanner, notes, deviating = shared_scanner(prep, [File(one.name, one.scan, one.items(options)) for one in ordered])
     prep.say(*notes)
-    kept = [one for one in found if one.name not in {outcome.name for outcome in deviating}]
-    ordered = sorted(kept, key=lambda one: (one.split, pseudonyms.of("subject", one.digest)))
+    kept = [one for one in ordered if one.name not in {outcome.name for outcome in deviating}]
     reference = Reference.of(scanner) if options.reference else None
     return Plan(
         operator=scanner,
         shapes=Shapes.sinogram((options.size, options.size), scanner.mask.shape),
         make=partial(make_slice, scanner=scanner, reference=reference, options=options, pseudonyms=pseudonyms),
-        tasks=[Task(one.name, item) for one in ordered for item in one.items(options)],
+        tasks=[Task(one.name, item) for one in kept for item in one.items(options)],
         report=partial(report, scans={one.name: one.scan for one in kept}),
         outcomes=deviating,
     )
@@ -142,8 +146,9 @@ def make_slice(
         scale=scale,
         offset=offset,
         spacing=scanner.spacing,
-        data_range=float("nan") if image is None else max(float(image.max()), 1e-6),
+        data_range=math.nan if image is None else 1.0,
         slice=item.row,
+        slice_spacing=row.slice_spacing,
         sigma=row.sigma / scanner.divisor,
         volume=volume,
     )

@@ -82,7 +82,10 @@ class SinogramOptions:
         ),
     ] = None
     rings: Annotated[
-        int, typer.Option(help="Remove rings: bins over which the sorted sinogram is smoothed, e.g. 21; 0 for none.", min=0)
+        int,
+        typer.Option(
+            help="Remove rings: neighbouring bins that each is compared with in all views, e.g. 9; 0 for none.", min=0
+        ),
     ] = 0
     reference: Annotated[
         bool, typer.Option("--reference", help="Keep a regularised least-squares image of all views as reference.")

@@ -49,6 +49,6 @@ class Reference:
     def image(self, row: Row) -> Tensor:
         """The image (1, H, W) of a detector row in stored units, from its usable rays."""
         every = self.scanner.acquisition._replace(views=self.views)
-        A = self.physics.masked(torch.from_numpy(every.usable(row.usable)))
+        A = self.physics.masked(torch.from_numpy(every.usable(row.usable)).float())
         y = self.scanner.stored(every.taken(row.p), A)[None]
         return smooth_least_squares(A.A_adjoint_A, A.A_adjoint(y), LIGHTER * A._diagonal)[0]
