@@ -14,6 +14,7 @@ from data_prep.ct.options import LIDCOptions
 from data_prep.ct.pixels import read_hounsfield
 from data_prep.ct.series import CTSeries
 from data_prep.ct.simulation import BATCH, Labelled, Scanner
+from data_prep.ct.slice import HIGHEST
 from data_prep.ct.slice import prepare as prepare_slice
 from data_prep.run.folders import digest_or_nothing
 from data_prep.run.manifest import Outcome, Pseudonyms, check_replaceable
@@ -179,7 +180,8 @@ def make_slice(chosen: Chosen, options: LIDCOptions, pseudonyms: Pseudonyms) -> 
     own: tuple[str | int, ...] = (first.instance or first.label, first.frame) if series.several else ()
     volume = pseudonyms.of("volume", series.patient, first.identity.series, *own)
     key = pseudonyms.of("slice", chosen.digest)
-    return Made([Labelled(prepared, key, subject, chosen.split, number, volume)], hu.notes, content=key)
+    notes = [*hu.notes, *[f"values above {HIGHEST:g} HU stop there"] * bool(prepared.clipped)]
+    return Made([Labelled(prepared, key, subject, chosen.split, number, volume)], notes, content=key)
 
 
 def report(tally: Tally, planned: dict[str, Planned]) -> Iterable[Outcome]:

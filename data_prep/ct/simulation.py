@@ -106,6 +106,7 @@ class Scanner:
                 slice_spacing=place.slice_spacing,
                 volume=item.volume,
                 sigma=level,
+                clipped=item.prepared.clipped,
             )
 
     def _counted(self) -> dict[str, object]:

@@ -36,10 +36,12 @@ class Prepared(NamedTuple):
     Attributes:
         image: (1, size, size) float32 in [0, 1].
         place: the plane of these pixels.
+        clipped: pixels that hold values above the window, which were cut.
     """
 
     image: Tensor
     place: Geometry
+    clipped: int = 0
 
 
 def prepare(hu: NDArray[np.float32], place: Geometry, size: int) -> Prepared:
@@ -55,13 +57,14 @@ def prepare(hu: NDArray[np.float32], place: Geometry, size: int) -> Prepared:
     """
     old = (hu.shape[0], hu.shape[1])
     field = checked_field(old, place.spacing)
-    clipped = clip(hu)
+    clipped, above = clip(hu), (hu > HIGHEST).astype(np.float32)
     if field != old:
-        clipped = crop_or_pad(clipped - AIR, field) + np.float32(AIR)
+        clipped, above = crop_or_pad(clipped - AIR, field) + np.float32(AIR), crop_or_pad(above, field)
+    n = int((area_resize(torch.from_numpy(above), (size, size)) > 0).sum()) if above.any() else 0
     small = area_resize(torch.from_numpy(clipped), (size, size))
     image = small.sub_(OFFSET).div_(SCALE).clamp_(0, 1)
     place = place if field == old else place.resized(old, field)
-    return Prepared(image[None].contiguous(), place.rescaled(field, (size, size)))
+    return Prepared(image[None].contiguous(), place.rescaled(field, (size, size)), n)
 
 
 def clip(hu: NDArray[np.float32]) -> NDArray[np.float32]:

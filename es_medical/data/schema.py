@@ -45,6 +45,7 @@ COLUMNS: dict[str, tuple[tuple[int, ...], Any]] = {  # shape of a row, and type,
     "position": ((3,), np.float64),
     "orientation": ((6,), np.float64),
     "slice_spacing": ((), np.float64),
+    "clipped": ((), np.int64),
 }
 NAN = float("nan")
 SETTLED = 2 * 10**9  # ns after its last change from which a file with the same time stamp counts as unchanged
@@ -128,6 +129,7 @@ class SliceRecord(NamedTuple):
         orientation: directions of increasing column and row index, as DICOM's ImageOrientationPatient; NaN where unknown.
         slice_spacing: distance between neighbouring slices in mm, NaN where unknown.
         volume: salted hash of the slice's volume, "" if unknown: then slice indices separate the volumes of a subject.
+        clipped: pixels of the slice in which values above the stored range were cut.
         source: first digits of the SHA-256 of the file, or files, that the slice comes from, "" if unknown. It is the same with
             any salt, so that a test subject that was trained on is found in a file with other hashes.
     """
@@ -149,6 +151,7 @@ class SliceRecord(NamedTuple):
     orientation: tuple[float, float, float, float, float, float] = (NAN,) * 6
     slice_spacing: float = NAN
     volume: str = ""
+    clipped: int = 0
     source: str = ""
 
 

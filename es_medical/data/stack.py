@@ -92,6 +92,8 @@ def gaps(along: Floats) -> list[str]:
 def volume_planes(recorded: Sequence[Geometry], indices: NDArray[np.int64], size: tuple[int, int]) -> tuple[Geometry, ...]:
     """The planes of a volume: the recorded ones if known for all slices, else nominal ones that start at slice 0.
 
+    Where only the pixel spacing is unknown, position and orientation are kept.
+
     Args:
         recorded: plane of each slice, NaN where unknown.
         indices: number of each slice.
@@ -101,11 +103,22 @@ def volume_planes(recorded: Sequence[Geometry], indices: NDArray[np.int64], size
         ValueError: recorded slices are not parallel, or share a place.
     """
     stated = recorded[0].slice_spacing
+    if any(np.isnan(plane.spacing).any() for plane in recorded):
+        recorded = _scaled(recorded)
     if all(plane.known for plane in recorded):
         between = stated if len(recorded) == 1 else _grid_step(_volume_positions(recorded), stated)
         return tuple(replace(plane, slice_spacing=between) for plane in recorded)
     numbers = (int(index) - int(indices.min()) for index in indices)
     return tuple(Geometry.nominal(size, recorded[0].spacing, stated, number) for number in numbers)
+
+
+def _scaled(recorded: Sequence[Geometry]) -> Sequence[Geometry]:
+    """The planes with a pixel spacing where one lacks it: that of the others of the volume, else 1 mm, marked as unscaled."""
+    known = [plane.spacing for plane in recorded if np.isfinite(plane.spacing).all()]
+    new = (known[0], False) if known else ((1.0, 1.0), True)
+    return [
+        plane if np.isfinite(plane.spacing).all() else replace(plane, spacing=new[0], unscaled=new[1]) for plane in recorded
+    ]
 
 
 def regular_grid(planes: Sequence[Geometry], indices: NDArray[np.int64]) -> Grid:

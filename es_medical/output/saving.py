@@ -20,6 +20,7 @@ from es_medical.data.atomic import whole_or_not
 from es_medical.data.geometry import Geometry
 from es_medical.data.stack import volume_planes
 from es_medical.metrics import magnitude
+from es_medical.output.checks import check_planes, check_writable, cut_values
 from es_medical.output.png import PngWriter, check_names
 from es_medical.output.volume import Columns, Volume, check_flag, flagged, interval_volume, volume_names
 
@@ -31,7 +32,6 @@ logger = logging.getLogger(__name__)
 Array = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]
 Write = Callable[[], None]
-UNITS = {"CT": " in HU"}
 
 
 class SaveReconstructions:
@@ -68,7 +68,8 @@ class SaveReconstructions:
     Raises:
         FileNotFoundError: no source DICOM.
         ImportError: DICOM is requested and highdicom is missing.
-        ValueError: the source is not a single series of the slices' modality, does not fit the slices, or is given without
+        OSError: nothing can be written to `output_dir`.
+        ValueError: the source is not a single volume of the slices' modality, does not fit the slices, or is given without
             `dicom`; DICOM is requested for images that are neither MR nor CT; ids of images cannot name files.
     """
 
@@ -89,6 +90,9 @@ class SaveReconstructions:
         self.folder, self.dataset, self.flag = Path(output_dir), dataset, check_flag(flag)
         self._rows: list[dict[str, Any]] = []
         self._dicom = self._dicom_writer(source_dicom, method) if dicom else None
+        if dataset.header.modality != "IMAGE":
+            self._check_volumes()
+        check_writable(self.folder)
         self._png = self._png_writer(spread_max) if dataset.header.modality == "IMAGE" else None
 
     def attach(self, engine: Engine) -> None:
@@ -108,7 +112,8 @@ class SaveReconstructions:
         header = self.dataset.header
         kind = image_kind(header.modality)
         source = read_source(source_dicom, kind) if source_dicom else None
-        derivation = Derivation(method, header.acceleration, _views(header), kind)
+        burned_in = bool(header.configuration.get("burned_in"))
+        derivation = Derivation(method, header.acceleration, _views(header), kind, burned_in)
         writer = DicomWriter(self.folder / "dicom", derivation, source)
         if source is not None:
             columns = read_columns(self.dataset.path, self.dataset.rows)
@@ -117,10 +122,32 @@ class SaveReconstructions:
                 raise ValueError(f"source_dicom is one series, the slices are of {len(chosen)} volumes: expected those of one")
             rows = next(iter(chosen.values()))
             recorded = recorded_planes(columns, rows)
-            source.matched(recorded, header.size, columns["slice"][rows].tolist())
+            writer.rehearse(recorded, header.size, columns["slice"][rows].tolist())
             if not all(plane.known for plane in recorded):
                 logger.warning("slice positions are unknown: slice 0 is matched with the first source slice along the normal")
         return writer
+
+    def _check_volumes(self) -> None:
+        """Warn of what the planes and values of the volumes do not allow, or do not say."""
+        columns = read_columns(self.dataset.path, self.dataset.rows)
+        for name, rows in _by_volume(columns).items():
+            check_planes(name, self._planes(columns, rows), columns["slice"][rows])
+            cut_values(columns, rows, self._unit, name)
+
+    @property
+    def _unit(self) -> str:
+        """Unit of raw values, with a space before it."""
+        return " HU" if self.dataset.header.modality == "CT" else ""
+
+    def _planes(self, columns: Columns, rows: Rows) -> tuple[Geometry, ...]:
+        """The planes in which a volume is written, but for DICOM with a source."""
+        recorded, numbers, size = recorded_planes(columns, rows), columns["slice"][rows], self.dataset.header.size
+        if self._dicom is not None and self._dicom.source is not None:
+            return self._dicom.source.matched(recorded, size, numbers.tolist())[1]
+        try:
+            return volume_planes(recorded, numbers, size)
+        except ValueError:
+            return tuple(recorded)  # `regular_grid` says the same
 
     def _png_writer(self, spread_max: float) -> PngWriter:
         check_names([key.decode() for key in read_columns(self.dataset.path, self.dataset.rows)["id"]])
@@ -182,7 +209,8 @@ class SaveReconstructions:
         recorded, indices = recorded_planes(columns, chosen), columns["slice"][chosen]
         sourced = self._dicom is not None and self._dicom.source is not None
         placed = tuple(recorded) if sourced else volume_planes(recorded, indices, self.dataset.header.size)
-        return Volume(name, columns["subject"][chosen[0]].decode(), images, indices, placed)
+        remarks = cut_values(columns, chosen, self._unit)
+        return Volume(name, columns["subject"][chosen[0]].decode(), images, indices, placed, remarks)
 
     def _write_hdf5(self, columns: Columns) -> None:
         with whole_or_not(self.folder / "reconstructions.h5") as temporary, h5py.File(temporary, "w") as file:
@@ -196,10 +224,15 @@ class SaveReconstructions:
             array = np.full((places.max() + 1, *placed.size), np.nan, np.float32)
             array[places] = values
             image = nib.Nifti1Image(array.transpose(2, 1, 0), affine)
-            image.header.set_xyzt_units("mm")
-            unit = UNITS.get(self.dataset.header.modality, "") if name != "flagged" else ""
-            unscaled = " and spacing" * any(plane.unscaled for plane in placed.geometries)
-            assumed = f", nominal orientation{unscaled}" if placed.nominal else ""
+            unscaled = any(plane.unscaled for plane in placed.geometries)
+            image.header.set_xyzt_units("unknown" if unscaled and not placed.nominal else "mm")
+            unit = f" in{self._unit}" if self._unit and name != "flagged" else ""
+            assumed = (
+                ", nominal orientation" + " and spacing" * unscaled if placed.nominal else ", pixel spacing unknown" * unscaled
+            )
+            if any(placed.remarks):
+                said = [f"slice {k}: {text}" for k, text in zip(places, placed.remarks, strict=True) if text]
+                image.header.extensions.append(nib.nifti1.Nifti1Extension("comment", "\n".join(said).encode()))
             image.header["descrip"] = f"es_medical {name}{unit}, research only{assumed}"[:79]
             if not placed.nominal:
                 image.set_sform(affine, code="scanner")
@@ -245,6 +278,7 @@ def read_columns(path: str | Path, rows: Rows) -> Columns:
     with h5py.File(path, "r") as file:
         columns = {name: file[name][()][rows] for name in ("id", "subject", "slice", "scale")}
         columns["volume"] = file["volume"][()][rows] if "volume" in file else np.full(len(rows), b"")
+        columns["clipped"] = file["clipped"][()][rows] if "clipped" in file else np.zeros(len(rows), np.int64)
         for name, shape in GEOMETRY.items():
             columns[name] = file[name][()][rows] if name in file else np.full((len(rows), *shape), np.nan)
     return columns

@@ -32,6 +32,7 @@ class Volume:
         images: `reconstruction` and `spread`, each (slices, H, W), in raw units.
         indices: number of each slice in the volume, in the order of the images.
         geometries: plane of each slice: recorded for all slices, or `Geometry.nominal` for all slices.
+        remarks: what a reader of each slice should know, such as values that were cut; none, or "", where there is nothing.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Volume:
     images: Mapping[str, Floats]
     indices: npt.NDArray[np.int64]
     geometries: tuple[Geometry, ...]
+    remarks: tuple[str, ...] = ()
 
     @property
     def size(self) -> tuple[int, int]:

@@ -1,12 +1,15 @@
 """CT on the disk: Hounsfield units in NIfTI and DICOM, at one place, with and without a source; what is refused, and when."""
 
+from dataclasses import replace
+
 import h5py
 import nibabel as nib
 import numpy as np
 import pydicom
 import pytest
 import torch
-from dicom_parts import OBLIQUE, assert_valid, points, save, source_plane, values_of, write_source
+from dicom_parts import OBLIQUE, assert_valid, points, save, scanned, source_plane, values_of, write_slice, write_source
+from enhanced_dicom import enhanced
 from tiny import names
 
 from es_medical.data import Shapes, SliceDataset, SliceHeader, SliceRecord, SliceWriter
@@ -19,19 +22,21 @@ SCALE, OFFSET = 2000.0, -1000.0  # HU = stored * scale + offset
 NAME = "0123abcd"
 
 
-def slice_file(folder, planes=None, size=SIZE, by_ray=False, modality="CT"):
+def slice_file(folder, planes=None, size=SIZE, by_ray=False, modality="CT", clipped=(), **configuration):
     """Sinograms of one volume; every second view is measured, or three rays of each of them (`by_ray`)."""
     mask = torch.arange(VIEWS) % 2 == 0
     if by_ray:
         mask = mask[:, None] & (torch.arange(DETECTORS) % 5 == 3)
-    header = SliceHeader(0.001, mask, 2.0, modality=modality, operator={"kind": "parallel"})
+    header = SliceHeader(0.001, mask, 2.0, modality=modality, operator={"kind": "parallel"}, configuration=configuration)
     path = folder / "slices.h5"
     with SliceWriter(path, header, size, with_image=False, shapes=Shapes.sinogram(size, (VIEWS, DETECTORS))) as writer:
         for i in range(len(planes) if planes else N):
             plane = planes[i] if planes else Geometry()
             place = {name: getattr(plane, name) for name in ("spacing", "position", "orientation", "slice_spacing")}
             y = torch.zeros(1, VIEWS, DETECTORS)
-            writer.append(SliceRecord(y, None, f"item{i}", NAME, "test", SCALE, OFFSET, slice=i, **place))
+            writer.append(
+                SliceRecord(y, None, f"item{i}", NAME, "test", SCALE, OFFSET, slice=i, clipped=sum(clipped[i : i + 1]), **place)
+            )
     return path
 
 
@@ -113,6 +118,104 @@ def test_a_source_or_modality_that_does_not_fit_is_refused_before_any_reconstruc
     with pytest.raises(ValueError, match="'PT' has no DICOM output: expected one of MR, CT"):
         SaveReconstructions(tmp_path / "out", other, True)
     assert not (tmp_path / "out").exists()
+
+
+def test_values_that_were_cut_are_told_in_the_log_and_in_the_files(tmp_path, caplog):
+    """S12"""
+    path = slice_file(tmp_path, [source_plane(i) for i in range(N)], clipped=(0, 17, 3))
+    save(tmp_path / "out", path, marked(1, 3, 2), channels=1, dicom=True)
+    assert f"volume {NAME}: values stop at 1000 HU, in 20 pixels of 2 slices" in caplog.text
+    said = "Values stop at 1000 HU: 17 pixels of this slice held more before its measurements were simulated."
+    images, _ = images_of(tmp_path / "out" / "dicom" / NAME / "reconstruction")
+    assert [one.get("ImageComments", "") for one in images] == ["", said, said.replace("17", "3"), ""]
+    (extension,) = nib.load(tmp_path / "out" / f"{NAME}_reconstruction.nii.gz").header.extensions
+    assert f"slice 1: {said}".encode() in extension.get_content()
+
+
+def test_invalid_dates_of_the_source_are_left_out_with_a_warning(tmp_path, caplog):
+    """R4"""
+    source = write_source(tmp_path / "source", N, kind=CT)
+    for file in source.iterdir():
+        content = file.read_bytes()
+        file.write_bytes(
+            content.replace(b"20200304", b"2020AB04").replace(b"101112", b"10:1_2").replace(b"19700102", b"19709999")
+        )
+    save(tmp_path / "out", slice_file(tmp_path), marked(1, 3, 2), channels=1, dicom=True, source_dicom=source)
+    images, _ = images_of(tmp_path / "out" / "dicom" / NAME / "reconstruction")
+    assert {(one.StudyDate, one.StudyTime, one.PatientID) for one in images} == {("", "", "id17")}
+    for name in ("StudyDate is no valid date", "StudyTime is no valid time"):
+        assert name in caplog.text
+    assert "2020AB04" not in caplog.text
+
+
+def test_what_a_writer_refuses_shows_before_any_reconstruction(tmp_path):
+    """R4: whatever it is; here a number that leaves no room for that of the derived series."""
+    source = write_source(tmp_path / "source", N, kind=CT, SeriesNumber="2147483647")
+    dataset = SliceDataset(slice_file(tmp_path), with_image=False)
+    with pytest.raises(ValueError, match="no DICOM can be made of the headers of the source"):
+        SaveReconstructions(tmp_path / "out", dataset, True, source)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_cannot_be_made_shows_before_any_reconstruction(tmp_path):
+    (tmp_path / "taken").touch()
+    dataset = SliceDataset(slice_file(tmp_path), with_image=False)
+    with pytest.raises(NotADirectoryError, match="taken"):
+        SaveReconstructions(tmp_path / "taken" / "out", dataset)
+
+
+def test_an_unknown_pixel_spacing_is_not_invented_and_the_place_is_kept(tmp_path, caplog):
+    """S11"""
+    planes = [replace(source_plane(i), spacing=(np.nan, np.nan)) for i in range(N)]
+    save(tmp_path / "out", slice_file(tmp_path, planes), marked(1, 3, 2), channels=1, dicom=True)
+    assert "the pixel spacing is unknown" in caplog.text
+    nifti = nib.load(tmp_path / "out" / f"{NAME}_reconstruction.nii.gz")
+    assert nifti.header.get_xyzt_units()[0] == "unknown"
+    assert b"pixel spacing unknown" in nifti.header["descrip"].item()
+    np.testing.assert_allclose(nifti.affine @ (0, 0, 0, 1), [*np.multiply(planes[0].position, (-1, -1, 1)), 1], atol=1e-4)
+    images, _ = images_of(tmp_path / "out" / "dicom" / NAME / "reconstruction")
+    for image, plane in zip(images, planes, strict=True):
+        np.testing.assert_allclose(image.ImagePositionPatient, plane.position, atol=1e-5)
+        np.testing.assert_allclose(image.ImageOrientationPatient, OBLIQUE, atol=1e-6)
+        assert "do not measure lengths" in image.ImageComments
+
+
+def test_a_tilted_gantry_shears_the_nifti_volume_to_where_the_slices_are(tmp_path, caplog):
+    """S15"""
+    tilt = np.deg2rad(15)
+    leaning = (1.0, 0.0, 0.0, 0.0, np.cos(tilt), np.sin(tilt))
+    planes = [Geometry((-20.0, 30.0, 5.0 * i), leaning, (1.5, 0.75), 5.0 * np.cos(tilt)) for i in range(N)]
+    save(tmp_path / "out", slice_file(tmp_path, planes), marked(2, 3, 4), channels=1, dicom=True)
+    assert "gantry tilt of 15 degrees" in caplog.text
+    for point in points(tmp_path / "out"):
+        np.testing.assert_allclose(point, planes[2].world(3, 4), atol=1e-4)
+    nifti = nib.load(tmp_path / "out" / f"{NAME}_reconstruction.nii.gz")
+    assert (nifti.header["sform_code"], nifti.header["qform_code"]) == (1, 0)  # a qform cannot say a shear
+    np.testing.assert_allclose(nifti.affine[:3, 2], [0, 0, 5], atol=1e-6)
+
+
+@pytest.mark.parametrize("source", [True, False])
+def test_burned_in_annotations_are_stated(tmp_path, source):
+    """S14"""
+    folder = write_source(tmp_path / "source", N, kind=CT, BurnedInAnnotation="YES") if source else None
+    made = {} if source else {"burned_in": True}
+    save(tmp_path / "out", slice_file(tmp_path, **made), marked(1, 3, 2), channels=1, dicom=True, source_dicom=folder)
+    images, _ = images_of(tmp_path / "out" / "dicom" / NAME / "reconstruction")
+    assert {one.BurnedInAnnotation for one in images} == {"YES"}
+
+
+def test_frames_of_an_enhanced_source_are_referred_to(tmp_path):
+    """R1"""
+    images = [scanned(source_plane(i), i, kind=CT) for i in (2, 0, 3, 1)]
+    (tmp_path / "source").mkdir()
+    write_slice(tmp_path / "source" / "enhanced", enhanced(images))
+    save(tmp_path / "out", slice_file(tmp_path), marked(1, 3, 2), channels=1, dicom=True, source_dicom=tmp_path / "source")
+    found, _ = images_of(tmp_path / "out" / "dicom" / NAME / "reconstruction")
+    for i, (image, frame) in enumerate(zip(found, (2, 4, 1, 3), strict=True)):
+        assert image.SOPClassUID == CT.sop_class
+        assert image.SourceImageSequence[0].ReferencedFrameNumber == frame
+        assert (image.PatientID, image.StudyInstanceUID) == ("id17", "1.2.3.4")
+        np.testing.assert_allclose(image.ImagePositionPatient, source_plane(i).position, atol=1e-5)
 
 
 def test_a_real_slice_is_written_in_hounsfield_units_where_it_was(tmp_path, shared_data):

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 from pydicom import DataElement, Dataset
+from pydicom.config import RAISE
 from pydicom.datadict import dictionary_VR
 from pydicom.uid import UID, CTImageStorage, MRImageStorage, generate_uid
-from pydicom.valuerep import ISfloat
+from pydicom.valuerep import ISfloat, validate_value
 
+from es_medical.data.dicom.frames import CT_FRAMES, MR_FRAMES
 from es_medical.output.dicom.pixels import DS_LENGTH, Scaling, decimal_string, hounsfield_scaling, magnitude_scaling
 
 logger = logging.getLogger(__name__)
@@ -74,6 +76,8 @@ UNPAIRED = frozenset({
     "TLSPINE", "TONGUE", "TRACHEA", "TSPINE", "URETHRA", "UTERUS", "VAGINA", "VULVA", "WHOLEBODY",
 })
 # fmt: on
+# value representations whose invalid values a writer refuses
+CHECKED = {"CS": "code string", "DA": "date", "TM": "time", "DT": "date and time", "AS": "age"}
 # scan options that require a trigger time
 GATING = frozenset({"CG", "PPG"})
 
@@ -132,8 +136,9 @@ def _element(source: Dataset, name: str) -> DataElement | None:
     if element is None or element.value is None or element.value == "":
         return None
     values = element.value if element.VM > 1 else [element.value]
-    if element.VR == "CS" and not all(CODE.fullmatch(value) for value in values):
-        logger.warning("source DICOM: %s %s is no valid code string and is left out", name, element.value)
+    if element.VR in CHECKED and not all(_is_valid(element.VR, value) for value in values):
+        shown = f"{name} {element.value}" if element.VR == "CS" else name  # a date may tell who it is
+        logger.warning("source DICOM: %s is no valid %s and is left out", shown, CHECKED[element.VR])
         return None
     if element.VR not in ("DS", "IS"):
         return element
@@ -145,13 +150,25 @@ def _element(source: Dataset, name: str) -> DataElement | None:
     return element
 
 
+def _is_valid(vr: str, value: object) -> bool:
+    """Whether a value is valid in its value representation, as writers check it."""
+    if vr == "CS":
+        return bool(CODE.fullmatch(str(value)))
+    try:
+        validate_value(vr, str(value), RAISE)
+    except ValueError:
+        return False
+    return True
+
+
 @dataclass(frozen=True)
 class ImageKind:
     """One classic image class (PS3.3 A.3 for CT, A.4 for MR).
 
     Attributes:
         modality: modality of the slice file and of the series.
-        sop_class: SOP class of the derived images and of the source.
+        sop_class: SOP class of the derived images and of a classic source.
+        enhanced: SOP classes of an enhanced source.
         image_type: third value of ImageType.
         values: what the pixels are, in words.
         measured: what they were reconstructed from, in words.
@@ -167,6 +184,7 @@ class ImageKind:
 
     modality: str
     sop_class: UID
+    enhanced: frozenset[UID]
     image_type: str
     values: str
     measured: str
@@ -201,6 +219,7 @@ def _words(value: object) -> set[str]:
 MR = ImageKind(
     modality="MR",
     sop_class=MRImageStorage,
+    enhanced=MR_FRAMES,
     image_type="OTHER",
     values="Magnitude",
     measured="k-space",
@@ -215,6 +234,7 @@ MR = ImageKind(
 CT = ImageKind(
     modality="CT",
     sop_class=CTImageStorage,
+    enhanced=CT_FRAMES,
     image_type="AXIAL",
     values="Hounsfield units",
     measured="a sinogram",

@@ -14,6 +14,8 @@ from pydicom.pixels import set_pixel_data
 from pydicom.uid import UID, ExplicitVRLittleEndian, generate_uid
 
 from es_medical import __version__
+from es_medical.data.dicom.elements import text
+from es_medical.data.dicom.frames import CT_FRAMES, MR_FRAMES
 from es_medical.data.geometry import Geometry
 from es_medical.output.dicom.header import MR, ImageKind
 from es_medical.output.dicom.pixels import Scaling, decimal_string, to_stored
@@ -22,6 +24,7 @@ Floats = npt.NDArray[np.float32]
 
 MAKER, MODEL = "es_medical developers", "es_medical"
 NOMINAL = "Position and orientation are nominal (axial, supine, head first): the source of the pixels does not state them."
+NO_SPACING = "The pixel spacing is unknown; the 1 mm that stands in its place is none: do not measure lengths in the plane."
 UNSCALED = " So are spacings of 1 mm: do not measure lengths."
 
 
@@ -34,12 +37,14 @@ class Derivation:
         acceleration: nominal acceleration factor; NaN where unknown.
         views: measured views of a sinogram, stated in place of the acceleration; 0 for k-space.
         kind: image class of the series.
+        burned_in: whether the pixels may hold burned-in annotations.
     """
 
     method: str = "network"
     acceleration: float = float("nan")
     views: int = 0
     kind: ImageKind = MR
+    burned_in: bool = False
 
     @property
     def label(self) -> str:
@@ -65,6 +70,7 @@ def derived_series(
     headers: Sequence[Dataset],
     sources: Sequence[Dataset] | None,
     derivation: Derivation,
+    remarks: Sequence[str] = (),
 ) -> list[Dataset]:
     """The data sets of a new derived series, numbered in the given order.
 
@@ -74,6 +80,7 @@ def derived_series(
         headers: header of each slice, from `source_header` or `study_header`.
         sources: the source slice of each, or None.
         derivation: how the images were made.
+        remarks: what a reader of each slice should know; "" or none where there is nothing.
     """
     used, series_uid = derivation.kind.scaling(values), generate_uid()
     images = []
@@ -85,6 +92,10 @@ def derived_series(
         if sources is not None:
             image.SourceImageSequence = [_reference(sources[i])]
             image.SeriesNumber = 1000 + int(sources[i].get("SeriesNumber") or 0)
+            if text(sources[i], "BurnedInAnnotation").upper() == "YES":
+                image.BurnedInAnnotation = "YES"
+        if any(said := [*remarks[i : i + 1], _unknown(planes[i])]):
+            image.ImageComments = " ".join(filter(None, said))
         images.append(image)
     return images
 
@@ -96,7 +107,7 @@ def _describe(image: Dataset, derivation: Derivation, series_uid: str, number: i
     image.ImageType = ["DERIVED", "SECONDARY", derivation.kind.image_type]
     image.SeriesDescription, image.DerivationDescription = derivation.label, derivation.description
     image.Manufacturer, image.ManufacturerModelName, image.SoftwareVersions = MAKER, MODEL, __version__
-    image.BurnedInAnnotation = "NO"
+    image.BurnedInAnnotation = "YES" if derivation.burned_in else "NO"
     image.file_meta = file_meta(derivation.kind.sop_class, image.SOPInstanceUID)
 
 
@@ -107,8 +118,13 @@ def _place(image: Dataset, plane: Geometry) -> None:
     if np.isfinite(plane.slice_spacing):
         image.SpacingBetweenSlices = decimal_string(plane.slice_spacing)
     image.SliceLocation = decimal_string(float(plane.normal @ plane.position))
+
+
+def _unknown(plane: Geometry) -> str:
+    """What the source of the pixels does not state about their place, or ""."""
     if plane.assumed:
-        image.ImageComments = NOMINAL + UNSCALED * plane.unscaled
+        return NOMINAL + UNSCALED * plane.unscaled
+    return NO_SPACING if plane.unscaled else ""
 
 
 def _pixels(image: Dataset, values: Floats, used: Scaling, rescale_type: str) -> None:
@@ -126,6 +142,8 @@ def _reference(source: Dataset) -> Dataset:
     purpose.CodeValue, purpose.CodingSchemeDesignator = "121322", "DCM"
     purpose.CodeMeaning = "Source image for image processing operation"
     item.ReferencedSOPClassUID, item.ReferencedSOPInstanceUID = source.SOPClassUID, source.SOPInstanceUID
+    if source.SOPClassUID in CT_FRAMES | MR_FRAMES:
+        item.ReferencedFrameNumber = source.InstanceNumber  # see `frames_of`
     item.PurposeOfReferenceCodeSequence = [purpose]
     return item
 

@@ -11,6 +11,8 @@ import numpy as np
 from pydicom import Dataset, dcmread
 
 from es_medical.data.dicom.files import content_of, is_directory, is_scout, sop_class
+from es_medical.data.dicom.frames import frames_of
+from es_medical.data.dicom.volumes import identity_of, stacks
 from es_medical.data.geometry import NAN, Geometry, Size, square_field
 from es_medical.data.stack import PARALLEL, SAME_PLACE, along_normal, usual_step
 from es_medical.output.dicom.header import MR, ImageKind
@@ -23,10 +25,10 @@ PLANE = ("ImagePositionPatient", "ImageOrientationPatient", "PixelSpacing")
 
 @dataclass(frozen=True, eq=False)
 class SourceSeries:
-    """One classic MR or CT series without its pixels.
+    """One MR or CT series without its pixels.
 
     Attributes:
-        slices: data sets in the order of their positions along the slice normal.
+        slices: data sets (of frames, where the series is enhanced) in the order of their positions along the slice normal.
         planes: the plane of each.
         size: rows and columns.
     """
@@ -121,7 +123,7 @@ def _nearest(plane: Geometry, planes: Sequence[Geometry], size: Size) -> int:
 
 
 def read_source(path: str | Path, kind: ImageKind = MR) -> SourceSeries:
-    """Read one classic series without its pixels.
+    """Read one volume without its pixels: a classic series, or the frames of an enhanced one.
 
     Args:
         path: one DICOM file (a series of one slice), or a folder whose DICOM files are found by their content.
@@ -129,53 +131,77 @@ def read_source(path: str | Path, kind: ImageKind = MR) -> SourceSeries:
 
     Raises:
         FileNotFoundError: there is no such file or folder.
-        ValueError: no DICOM, another kind, several series, or slices without the elements that the geometry needs.
+        ValueError: no DICOM, another kind, several series or volumes (see `es_medical.data.dicom.volumes`), or slices without
+            the elements that the geometry needs.
     """
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"no source DICOM at {path}: give a file or a folder")
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
     root = path if path.is_dir() else path.parent
-    found = {name: data for file in files if (data := _read(file, name := str(file.relative_to(root)))) is not None}
+    found = {name: data for file in files for name, data in _read(file, str(file.relative_to(root)), kind).items()}
     if not found:
         raise ValueError(f"no DICOM file at {path}")
     found = _without_scouts(found, kind)
     _check_kind(found, kind)
-    unique = {str(data.SOPInstanceUID): name for name, data in found.items()}
+    unique = {
+        (data.SOPInstanceUID, data.SOPClassUID in kind.enhanced and data.InstanceNumber): name for name, data in found.items()
+    }
     if len(unique) < len(found):
         logger.warning("%d copies of source slices are left out", len(found) - len(unique))
-    return _sorted([found[name] for name in unique.values()])
+    return _sorted(_one_volume({name: found[name] for name in unique.values()}))
 
 
-def _read(path: Path, name: str) -> Dataset | None:
-    """The data set of a DICOM file without pixels; None for any other file and for a DICOMDIR."""
+def _read(path: Path, name: str, kind: ImageKind) -> dict[str, Dataset]:
+    """The data sets of the frames of a DICOM file without pixels; none for any other file and for a DICOMDIR."""
     content = content_of(path)
     if content not in {"dicom", "bare"}:
-        return None
+        return {}
     try:
         data = dcmread(path, stop_before_pixels=True, force=content == "bare")
+        if is_directory(data) or (content == "bare" and not sop_class(data)):
+            return {}
+        frames = frames_of(data) if data.get("SOPClassUID") in kind.enhanced else [data]
     except Exception as error:  # broken bytes can raise any exception in pydicom
         raise ValueError(f"source DICOM {name} cannot be read ({type(error).__name__}: {error})") from error
-    return None if is_directory(data) or (content == "bare" and not sop_class(data)) else data
+    several = data.get("SOPClassUID") in kind.enhanced
+    return {f"{name} frame {frame.InstanceNumber}" if several else name: frame for frame in frames}
+
+
+def _one_volume(found: dict[str, Dataset]) -> list[Dataset]:
+    """The slices, checked to be those of one volume."""
+    volumes = stacks(found, lambda name: identity_of(found[name]))
+    if problems := [volume.problem for volume in volumes if volume.problem]:
+        raise ValueError(f"the source DICOM is no volume: {problems[0]}")
+    if len(volumes) > 1:
+        told = sorted({name for volume in volumes for name in volume.told_by})
+        listed = "; ".join(_few(volume.images) for volume in volumes)
+        raise ValueError(
+            f"the source DICOM holds {len(volumes)} volumes, which differ in {', '.join(told)}; expected one: {listed}"
+        )
+    return list(found.values())
 
 
 def _without_scouts(found: dict[str, Dataset], kind: ImageKind) -> dict[str, Dataset]:
     if not kind.scouts:
         return found
-    scouts = [name for name, data in found.items() if data.get("SOPClassUID") == kind.sop_class and is_scout(data)]
+    scouts = [
+        name for name, data in found.items() if data.get("SOPClassUID") in {kind.sop_class, *kind.enhanced} and is_scout(data)
+    ]
     if len(scouts) == len(found):
-        raise ValueError(f"the source DICOM holds localizers only: {_few(scouts)}: expected one classic {kind.modality} series")
+        raise ValueError(f"the source DICOM holds localizers only: {_few(scouts)}: expected one {kind.modality} series")
     if scouts:
         logger.warning("%d localizers of the source DICOM are left out: %s", len(scouts), _few(scouts))
     return {name: data for name, data in found.items() if name not in scouts}
 
 
 def _check_kind(found: dict[str, Dataset], kind: ImageKind) -> None:
-    other = {name: data.get("SOPClassUID") for name, data in found.items() if data.get("SOPClassUID") != kind.sop_class}
+    known = {kind.sop_class, *kind.enhanced}
+    other = {name: data.get("SOPClassUID") for name, data in found.items() if data.get("SOPClassUID") not in known}
     if other:
         kinds = sorted({getattr(uid, "name", "unknown") or "unknown" for uid in other.values()})
         raise ValueError(
-            f"not {kind.sop_class.name}: {_few(list(other))} ({', '.join(kinds)}): expected one classic {kind.modality} series"
+            f"not {kind.sop_class.name}: {_few(list(other))} ({', '.join(kinds)}): expected one {kind.modality} series"
         )
     for name, data in found.items():
         missing = [key for key in (*NEEDED, *PLANE) if data.get(key) in (None, "")]

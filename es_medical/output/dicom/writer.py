@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,9 @@ from pydicom import Dataset, dcmwrite
 from pydicom.uid import generate_uid
 
 from es_medical.data.atomic import whole_folder_or_not
-from es_medical.data.geometry import Geometry
+from es_medical.data.geometry import Geometry, Size
 from es_medical.output.dicom.header import IN_ORDER, source_header, study_header
-from es_medical.output.dicom.series import Derivation, derived_series
+from es_medical.output.dicom.series import Derivation, Floats, derived_series
 from es_medical.output.dicom.source import SourceSeries
 from es_medical.output.dicom.spread import spread_map
 from es_medical.output.volume import Volume
@@ -58,25 +59,58 @@ class DicomWriter:
             sources, planes = self.source.matched(volume.geometries, volume.size, volume.indices.tolist())
         rows = _ordered(planes, _present(volume))
         chosen = [sources[i] for i in rows] if sources else None
-        headers = self._headers(volume, chosen, len(rows))
         values = {name: image[rows] for name, image in volume.images.items()}
-        images = derived_series(values["reconstruction"], [planes[i] for i in rows], headers, chosen, self.derivation)
-        spread = spread_map(values["spread"], images, self.derivation)
+        in_order = sources is not None and not all(plane.known for plane in volume.geometries)
+        remarks = [" ".join(filter(None, [IN_ORDER * in_order, *volume.remarks[i : i + 1]])) for i in rows]
+        made = self._made(volume.subject, values, [planes[i] for i in rows], chosen, remarks)
         self.folder.joinpath(volume.name).mkdir(parents=True, exist_ok=True)
-        for name, series in (("reconstruction", images), ("spread", [spread])):
+        for name, series in made.items():
             with whole_folder_or_not(self.folder / volume.name / name) as temporary:
                 for number, data in enumerate(series, start=1):
                     dcmwrite(temporary / f"{number:04d}.dcm", data, enforce_file_format=True)
 
-    def _headers(self, volume: Volume, sources: Sequence[Dataset] | None, n: int) -> list[Dataset]:
+    def rehearse(self, wanted: Sequence[Geometry], size: Size, numbers: Sequence[int]) -> None:
+        """Match a volume with the source and make all its files, of a few black pixels, in memory.
+
+        Whatever the source's elements hold that a writer refuses shows before anything is reconstructed.
+
+        Args:
+            wanted: the volume's own planes; NaN where unknown.
+            size: its rows and columns.
+            numbers: number of each slice.
+
+        Raises:
+            ValueError: the volume does not fit the source, or no file can be made of its headers.
+        """
+        assert self.source is not None
+        sources, planes = self.source.matched(wanted, size, numbers)
+        rows = _ordered(planes, range(len(planes)))
+        black = dict.fromkeys(("reconstruction", "spread"), np.zeros((len(rows), 2, 2), np.float32))
+        try:
+            made = self._made("", black, [planes[i] for i in rows], [sources[i] for i in rows], ())
+            for data in (data for series in made.values() for data in series):
+                dcmwrite(BytesIO(), data, enforce_file_format=True)
+        except Exception as error:  # pydicom and highdicom raise many kinds
+            raise ValueError(f"no DICOM can be made of the headers of the source: {error}") from error
+
+    def _made(
+        self,
+        subject: str,
+        values: Mapping[str, Floats],
+        planes: Sequence[Geometry],
+        sources: Sequence[Dataset] | None,
+        remarks: Sequence[str],
+    ) -> dict[str, list[Dataset]]:
+        """The data sets of both series, of slices in the order of their positions."""
+        headers = self._headers(subject, sources, len(planes))
+        images = derived_series(values["reconstruction"], planes, headers, sources, self.derivation, remarks)
+        return {"reconstruction": images, "spread": [spread_map(values["spread"], images, self.derivation)]}
+
+    def _headers(self, subject: str, sources: Sequence[Dataset] | None, n: int) -> list[Dataset]:
         if sources is not None:
-            headers = [source_header(source, self.derivation.kind) for source in sources]
-            if not all(plane.known for plane in volume.geometries):
-                for header in headers:
-                    header.ImageComments = IN_ORDER
-            return headers
-        study = self._studies.setdefault(volume.subject, generate_uid())
-        return [study_header(volume.subject, study, self.derivation.kind)] * n
+            return [source_header(source, self.derivation.kind) for source in sources]
+        study = self._studies.setdefault(subject, generate_uid())
+        return [study_header(subject, study, self.derivation.kind)] * n
 
 
 def _present(volume: Volume) -> list[int]:

@@ -91,7 +91,7 @@ def test_contrast_of_an_unnamed_agent_and_what_was_lossy_are_not_lost(tmp_path, 
 @pytest.mark.parametrize(("wanted", "other"), [(CT, MR), (MR, CT)], ids=["MR for CT", "CT for MR"])
 def test_a_series_of_the_other_modality_is_refused_by_name(tmp_path, wanted, other):
     folder = write_source(tmp_path / "other", kind=other)
-    message = rf"not {wanted.sop_class.name}: IM1, IM2, IM3 \({other.sop_class.name}\): expected one classic {wanted.modality}"
+    message = rf"not {wanted.sop_class.name}: IM1, IM2, IM3 \({other.sop_class.name}\): expected one {wanted.modality}"
     with pytest.raises(ValueError, match=message):
         read_source(folder, wanted)
     write_source(folder / "right", kind=wanted)
@@ -112,7 +112,7 @@ def test_localizers_are_left_out_with_a_note(source, caplog, changes, word):
 
 def test_nothing_but_localizers_is_refused_by_name(tmp_path):
     folder = write_source(tmp_path / "topograms", 2, kind=CT, ImageType=["ORIGINAL", "PRIMARY", "LOCALIZER"])
-    with pytest.raises(ValueError, match="localizers only: IM1, IM2: expected one classic CT series"):
+    with pytest.raises(ValueError, match="localizers only: IM1, IM2: expected one CT series"):
         read_source(folder, CT)
 
 

@@ -5,7 +5,8 @@ import shutil
 import numpy as np
 import pydicom
 import pytest
-from dicom_parts import OBLIQUE, assert_valid, source_plane, write_source
+from dicom_parts import OBLIQUE, assert_valid, scanned, source_plane, write_slice, write_source
+from enhanced_dicom import enhanced
 from pydicom.uid import MediaStorageDirectoryStorage
 
 from es_medical.data.geometry import Geometry
@@ -98,6 +99,40 @@ def test_several_series_are_refused_by_name(source):
         read_source(source)
 
 
+def test_a_mixture_of_volumes_is_refused_by_what_tells_them_apart(tmp_path):
+    """S1, S2: two studies, or two phases, under one SeriesInstanceUID."""
+    for k, tag in enumerate(("StudyInstanceUID", "FrameOfReferenceUID", "AcquisitionNumber")):
+        for i in range(2):
+            part = write_source(tmp_path / str(k) / "ab"[i])
+            for file in part.iterdir():
+                change(file, **{tag: f"{i + 1}"})
+        with pytest.raises(
+            ValueError, match=rf"holds 2 volumes, which differ in {tag}; expected one: a/IM1, a/IM2, a/IM3; b/IM1"
+        ):
+            read_source(tmp_path / str(k))
+        assert len(read_source(tmp_path / str(k) / "a").slices) == 3
+
+
+@pytest.mark.parametrize("tag", ["FrameOfReferenceUID", "StudyInstanceUID"])
+def test_a_uid_for_each_slice_is_refused_by_its_name(source, tag):
+    """R4"""
+    for i, file in enumerate(source.iterdir()):
+        change(file, **{tag: f"1.2.3.{i}"})
+    with pytest.raises(ValueError, match=f"each of its 3 images has a {tag} of its own"):
+        read_source(source)
+
+
+@pytest.mark.parametrize("kind", [MR, CT], ids=["MR", "CT"])
+def test_frames_of_an_enhanced_image_are_slices(tmp_path, kind):
+    """R1"""
+    images = [scanned(source_plane(i), i, kind=kind) for i in (2, 0, 1)]
+    write_slice(tmp_path / "enhanced", enhanced(images))
+    series = read_source(tmp_path / "enhanced", kind)
+    assert [one.InstanceNumber for one in series.slices] == [2, 3, 1]
+    for i, plane in enumerate(series.planes):
+        np.testing.assert_allclose(plane.position, source_plane(i).position, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["ImagePositionPatient", "PixelSpacing", "StudyInstanceUID", "FrameOfReferenceUID"])
 def test_a_missing_attribute_is_named_with_its_file(source, name):
     one = pydicom.dcmread(source / "IM3")
@@ -135,7 +170,7 @@ def test_a_plane_that_is_none_is_named_with_its_file(source, name, value):
 def test_stacks_that_are_none_are_refused(tmp_path):
     echoes = write_source(tmp_path / "echoes")
     change(echoes / "IM2", ImagePositionPatient=pydicom.dcmread(echoes / "IM1").ImagePositionPatient)
-    with pytest.raises(ValueError, match="lie at one position"):
+    with pytest.raises(ValueError, match="several images at 1 positions"):
         read_source(echoes)
     localizer = write_source(tmp_path / "localizer")
     change(localizer / "IM2", ImageOrientationPatient=[0, 1, 0, 0, 0, -1])
