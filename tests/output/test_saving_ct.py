@@ -132,9 +132,11 @@ def test_values_that_were_cut_are_told_in_the_log_and_in_the_files(tmp_path, cap
     assert f"slice 1: {said}".encode() in extension.get_content()
 
 
+@pytest.mark.filterwarnings("ignore:The value length")
 def test_invalid_dates_of_the_source_are_left_out_with_a_warning(tmp_path, caplog):
     """R4"""
-    source = write_source(tmp_path / "source", N, kind=CT)
+    with pydicom.config.disable_value_validation():
+        source = write_source(tmp_path / "source", N, kind=CT, AccessionNumber="1" * 20)
     for file in source.iterdir():
         content = file.read_bytes()
         file.write_bytes(
@@ -143,16 +145,23 @@ def test_invalid_dates_of_the_source_are_left_out_with_a_warning(tmp_path, caplo
     save(tmp_path / "out", slice_file(tmp_path), marked(1, 3, 2), channels=1, dicom=True, source_dicom=source)
     images, _ = images_of(tmp_path / "out" / "dicom" / NAME / "reconstruction")
     assert {(one.StudyDate, one.StudyTime, one.PatientID) for one in images} == {("", "", "id17")}
-    for name in ("StudyDate is no valid date", "StudyTime is no valid time"):
+    assert {one.AccessionNumber for one in images} == {""}
+    for name in ("StudyDate is no valid date", "StudyTime is no valid time", "AccessionNumber is no valid text"):
         assert name in caplog.text
     assert "2020AB04" not in caplog.text
 
 
-def test_what_a_writer_refuses_shows_before_any_reconstruction(tmp_path):
-    """R4: whatever it is; here a number that leaves no room for that of the derived series."""
-    source = write_source(tmp_path / "source", N, kind=CT, SeriesNumber="2147483647")
+def test_what_a_writer_refuses_shows_before_any_reconstruction(tmp_path, monkeypatch):
+    """R4: whatever it is."""
+
+    def refuse(values, images, derivation):
+        assert len(images) == N
+        raise TypeError("no such code")
+
+    monkeypatch.setattr("es_medical.output.dicom.writer.spread_map", refuse)
+    source = write_source(tmp_path / "source", N, kind=CT)
     dataset = SliceDataset(slice_file(tmp_path), with_image=False)
-    with pytest.raises(ValueError, match="no DICOM can be made of the headers of the source"):
+    with pytest.raises(ValueError, match="no DICOM can be made of the headers of the source: no such code"):
         SaveReconstructions(tmp_path / "out", dataset, True, source)
     assert not (tmp_path / "out").exists()
 

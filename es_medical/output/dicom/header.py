@@ -77,7 +77,7 @@ UNPAIRED = frozenset({
 })
 # fmt: on
 # value representations whose invalid values a writer refuses
-CHECKED = {"CS": "code string", "DA": "date", "TM": "time", "DT": "date and time", "AS": "age"}
+CHECKED = {"CS": "code string", "SH": "text of 16 characters", "DA": "date", "TM": "time", "DT": "date and time", "AS": "age"}
 # scan options that require a trigger time
 GATING = frozenset({"CG", "PPG"})
 

@@ -45,7 +45,7 @@ def test_values_are_clipped_before_they_are_averaged_and_come_back_as_hounsfield
 def test_unequal_sides_become_a_square_field_without_distortion():
     hu = np.full((64, 80), -1000, np.float32)
     hu[16:48, 24:56] = 0  # 16 mm x 32 mm
-    image, place = prepare(hu, plane((0.5, 1.0)), 256)
+    image, place, _ = prepare(hu, plane((0.5, 1.0)), 256)
     assert place.spacing == (80 / 256, 80 / 256)
     rows, columns = (image[0] > 0.25).any(1).sum(), (image[0] > 0.25).any(0).sum()
     assert (int(rows), int(columns)) == (round(16 * 256 / 80) + 1, round(32 * 256 / 80))
@@ -59,7 +59,7 @@ def test_mark_keeps_its_place_in_the_patient(size, spacing, new):
     row, column = size[0] // 3, size[1] // 2
     rows, columns = (np.arange(n) - center for n, center in zip(size, (row, column), strict=True))
     mark = np.exp(-((rows[:, None] * spacing[0]) ** 2 + (columns * spacing[1]) ** 2) / 2 / 2**2)
-    image, place = prepare((2000 * mark - 1000).astype(np.float32), plane(spacing), new)
+    image, place, _ = prepare((2000 * mark - 1000).astype(np.float32), plane(spacing), new)
     weights = image[0].double().numpy() / float(image.sum())
     center = [float((weights.sum(1 - axis) * np.arange(new)).sum()) for axis in (0, 1)]
     np.testing.assert_allclose(place.world(*center), plane(spacing).world(row, column), atol=0.02 * place.spacing[0])
@@ -74,3 +74,11 @@ def test_unknown_spacing_counts_as_square_pixels():
 def test_pixels_that_long_are_refused_before_the_field_grows(spacing):
     with pytest.raises(PrepError, match="mm: expected sides that differ by a factor of 20"):
         prepare(np.zeros((32, 32), np.float32), plane(spacing), 16)
+
+
+def test_pixels_with_values_above_the_window_are_counted():
+    """S12: in the pixels that are stored, as far as an implant reaches into them."""
+    hu = np.zeros((32, 32), np.float32)
+    hu[3:6, 8:10] = 3000
+    assert prepare(hu, plane((1, 1)), 16).clipped == 3
+    assert prepare(hu.clip(None, 1000), plane((1, 1)), 16).clipped == 0
