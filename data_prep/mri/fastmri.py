@@ -107,7 +107,7 @@ def check(item: tuple[Source, str], options: FastMRIOptions) -> AnyVolume | Outc
             return inspect_recorded(source.path, source.name, digest, options.coils, options.slices, target)
         return inspect(source.path, source.name, digest, Wanted(options.coils, options.target, options.slices))
     except PrepError as error:
-        return Outcome(source.name, "skipped" if isinstance(error, SkipError) else "failed", str(error))
+        return Outcome(source.name, "skipped" if isinstance(error, SkipError) else "failed", str(error), error.detail)
     except Exception as error:  # one bad file never stops the others
         return Outcome(source.name, "failed", f"unexpected {type(error).__name__}", detail=str(error))
 

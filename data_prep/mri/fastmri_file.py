@@ -13,7 +13,7 @@ import numpy as np
 
 from data_prep.mri.ismrmrd_header import Encoding, parse_header
 from data_prep.run.manifest import PrepError, SkipError
-from es_medical.data.hdf5 import damage_as, overstated
+from es_medical.data.hdf5 import damage_as, links, missing_filter, overstated, why_closed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,11 +40,20 @@ def open_volume(path: Path) -> Iterator[h5py.File]:
     try:
         file = h5py.File(path, "r")
     except OSError as error:
-        raise PrepError(_why_unreadable(path, str(error))) from error
+        raise PrepError(why_closed(error) or _why_unreadable(path, str(error))) from error
     with file, damage_as(PrepError("damaged HDF5 file, or one with a broken link: download it again")):
+        _check_links(path)
         if "schema" in file.attrs and "measurement" in file:
             raise SkipError("a slice file of es_medical, not raw data")
         yield file
+
+
+def _check_links(path: Path) -> None:
+    """Raise PrepError if a part of a file's data lies in a file that is missing: HDF5 reads zeros there."""
+    missing = links(path).missing
+    if missing:
+        count = f"{len(missing)} other files are" if len(missing) > 1 else "another file is"
+        raise PrepError(f"a part of its data lies in another file, and {count} missing", f"({', '.join(missing[:3])})")
 
 
 def _why_unreadable(path: Path, error: str) -> str:
@@ -145,7 +154,7 @@ def read_numbers(file: h5py.File, name: str, index: int | None = None) -> NDArra
     """A dataset, or one row of it. Raises PrepError when it cannot be read or holds NaN or infinite values."""
     what = name if index is None else f"{name} slice {index}"
     data = _dataset(file, name)
-    if cause := overstated(data, whole=index is None):
+    if cause := overstated(data, whole=index is None) or missing_filter(data):
         raise PrepError(f"{what} {cause}")
     try:
         x = data[() if index is None else index]

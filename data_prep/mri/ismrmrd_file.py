@@ -16,6 +16,7 @@ from data_prep.mri.ismrmrd_geometry import stack_slices
 from data_prep.mri.ismrmrd_header import Encoding, Scan, parse_header, parse_scan
 from data_prep.mri.ismrmrd_lines import Lines, encoding_space, flagged, plan_lines
 from data_prep.run.manifest import PrepError
+from es_medical.data.hdf5 import missing_filter
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -185,6 +186,8 @@ def check_records(data: object, where: str, found: str) -> h5py.Dataset:
     lacking = {*acquisition_dtype.names} - {*fields} or {*acquisition_header_dtype.names} - {*(head or ())}
     if lacking:
         raise PrepError(f"{where} has no {', '.join(sorted(lacking))}: not the acquisitions of an ISMRMRD file")
+    if cause := missing_filter(data):
+        raise PrepError(f"{where} {cause}")
     if len(data.shape) != 1 or data.shape[0] == 0:
         raise PrepError(f"{where} has shape {data.shape}, expected at least one acquisition")
     return data

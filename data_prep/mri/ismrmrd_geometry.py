@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from data_prep.mri.ismrmrd_header import Encoding
 
 TOLERANCE = 1e-3  # of lengths and cosines; heads hold float32
+SAME_PLACE = (
+    "several slices have the same position, as where none is recorded: nominal geometry, in the order of their counters"
+)
 UNEVEN = 0.01  # of the mean distance between slices
 
 
@@ -68,6 +71,8 @@ def stack_slices(
     if len(known) < len(planes) or not same_orientation(known):
         return Stack(numbers, tuple(planes), tuple(dict.fromkeys(notes)))
     offsets = along_normal(known)
+    if len(offsets) > 1 and np.diff(np.sort(offsets)).min() <= TOLERANCE:
+        return Stack(numbers, (None,) * len(numbers), (*dict.fromkeys(notes), SAME_PLACE))
     spacing, note = _spacing(np.sort(offsets), encoding.slice_thickness)
     order = np.argsort(offsets, kind="stable").tolist()
     ordered = [Geometry(known[i].position, known[i].orientation, known[i].spacing, spacing) for i in order]
@@ -108,8 +113,6 @@ def _spacing(offsets: NDArray, thickness: float) -> tuple[float, str]:
     if len(offsets) == 1:
         return thickness, ""
     gaps = np.diff(offsets)
-    if gaps.min() <= TOLERANCE:
-        return float("nan"), "several slices have the same position: their distance is unknown"
     if np.ptp(gaps) > UNEVEN * gaps.mean():
         return float("nan"), f"distances between slices vary from {gaps.min():.3g} to {gaps.max():.3g} mm"
     return float(gaps.mean()), ""

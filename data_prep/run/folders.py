@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import NamedTuple, TypeVar
 from data_prep.run.manifest import SUFFIXES, Outcome, PrepError, manifest_path
 
 T = TypeVar("T")
+LED_TO = "a part of another file, which leads to it"
 
 
 class Source(NamedTuple):
@@ -28,7 +30,7 @@ def find_sources(source: Path, out: Path) -> tuple[list[Source], list[Outcome]]:
     wanted, stray = listed(source, out, _check, lambda path: "a folder, not an .h5 file" if _is_hdf5_name(path) else "")
     if not wanted:
         raise PrepError(f"no .h5 file below {source} ({len(stray)} others{_failures(stray)})")
-    return wanted, stray
+    return _without_parts(wanted, stray)
 
 
 def find_files(source: Path, out: Path) -> tuple[list[Source], list[Outcome]]:
@@ -43,7 +45,7 @@ def find_files(source: Path, out: Path) -> tuple[list[Source], list[Outcome]]:
     files, stray = listed(source, out, regular)
     if not files:
         raise PrepError(f"no file below {source}{_failures(stray)}")
-    return files, stray
+    return _without_parts(files, stray)
 
 
 def listed(
@@ -107,13 +109,37 @@ def is_folder(source: Path, out: Path) -> bool:
 
 
 def digest_or_nothing(path: Path) -> str:
-    """SHA-256 of a file, or an empty string if it cannot be read (the error then appears when its content is read)."""
+    """SHA-256 of a file, or an empty string if it cannot be read (the error then appears when its content is read).
+
+    That of an HDF5 file with a part of its data in other files is of the digests of all of them.
+    """
     from es_medical.data import file_digest
 
     try:
-        return file_digest(path)
+        own, parts = file_digest(path), sorted(map(file_digest, _parts(path)))
     except OSError:
         return ""
+    return hashlib.sha256("".join([own, *parts]).encode()).hexdigest() if parts else own
+
+
+def _without_parts(files: list[Source], outcomes: list[Outcome]) -> tuple[list[Source], list[Outcome]]:
+    """The files but those that another HDF5 file leads to: their data are read with it, once; and the outcomes with theirs."""
+    parts = {os.path.realpath(part) for item in files if _is_hdf5_name(item.path) for part in _parts(item.path)}
+    if not parts:
+        return files, outcomes
+    led_to = [os.path.realpath(item.path) in parts for item in files]
+    left_out = [Outcome(item.name, "skipped", LED_TO) for item, part in zip(files, led_to, strict=True) if part]
+    return [item for item, part in zip(files, led_to, strict=True) if not part], outcomes + left_out
+
+
+def _parts(path: Path) -> frozenset[Path]:
+    """The other files that hold a part of an HDF5 file's data; none if it can't be opened, which is an error later."""
+    from es_medical.data.hdf5 import links
+
+    try:
+        return links(path).files
+    except Exception:  # h5py raises errors of many types for damaged bytes
+        return frozenset()
 
 
 def walk(source: Path, remark: Callable[[Path], str] = lambda _: "") -> Iterator[Source | Outcome]:

@@ -23,7 +23,16 @@ LISTED = 30  # most rows of the table, so that it stays readable for a thousand 
 
 
 class PrepError(ValueError):
-    """A file cannot be used. The message goes into the manifest: it must hold no path, name or patient detail."""
+    """A file cannot be used.
+
+    Args:
+        cause: goes into the manifest: it must hold no path, name or patient detail.
+        detail: further text for the terminal, such as a name; never stored.
+    """
+
+    def __init__(self, cause: str, detail: str = "") -> None:
+        super().__init__(cause)
+        self.detail = detail
 
 
 class SkipError(PrepError):

@@ -241,7 +241,7 @@ def _made(task: Task[W], make: Callable[[W], Made]) -> Made:
     try:
         return make(task.work)
     except PrepError as error:
-        return Made(failure=str(error))
+        return Made(failure=str(error), detail=error.detail)
     except Exception as error:  # one bad file never stops the others; its message may hold content of the file
         return Made(failure=f"unexpected {type(error).__name__}")
 

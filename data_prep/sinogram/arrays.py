@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from data_prep.mri.fastmri_file import SIGNATURE, open_volume
 from data_prep.run.manifest import PrepError, SkipError
+from es_medical.data.hdf5 import missing_filter
 
 MATLAB = b"MATLAB 5.0 MAT-file"
 MATLAB_HDF5 = b"MATLAB 7.3 MAT-file"
@@ -140,6 +141,8 @@ def _hdf5(path: Path, name: str | None) -> Table:
         file.visititems(lambda key, x: shapes.update({key: x.shape}) if isinstance(x, h5py.Dataset) else None)
         chosen = _chosen(shapes, name)
         _check(file[chosen].shape, file[chosen].dtype)
+        if cause := missing_filter(file[chosen]):
+            raise PrepError(f"{chosen} {cause}")
 
     def read(index: Index) -> NDArray[np.floating]:
         with open_volume(path) as file:

@@ -93,7 +93,7 @@ def find_scans(prep: PrepRun[SinogramOptions], source: Path) -> tuple[list[Found
         except SkipError as error:
             outcomes.append(Outcome(name, "skipped", str(error)))
         except PrepError as error:
-            outcomes.append(Outcome(name, "failed", str(error), getattr(error, "detail", "")))
+            outcomes.append(Outcome(name, "failed", str(error), error.detail))
     kept, copies = without_copies(found, lambda one: one.digest, lambda one: one.name)
     return kept, [*outcomes, *copies]
 

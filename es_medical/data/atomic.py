@@ -2,7 +2,7 @@
 
 import os
 import shutil
-import tempfile
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,9 +53,8 @@ def whole_folder_or_not(path: Path) -> Iterator[Path]:
 
 
 def _unique_name(path: Path) -> Path:
-    handle, name = tempfile.mkstemp(prefix=".partial_", suffix=path.name, dir=path.parent)
-    os.close(handle)
-    return Path(name)
+    """A name that no other writer takes; the file gets the mode that the umask gives to all."""
+    return path.with_name(f".partial_{uuid.uuid4().hex}{path.name}")
 
 
 def _sync(path: Path) -> None:

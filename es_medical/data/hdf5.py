@@ -1,11 +1,16 @@
-"""What damaged HDF5 files raise, and datasets that claim more than their file holds."""
+"""HDF5 files as they are found: damaged, locked, compressed by something else, or with a part of their data in other files."""
 
+import errno
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from traceback import walk_tb
+from typing import NamedTuple
 
 import h5py
 
+FILTERS = {32000: "LZF", 32001: "Blosc", 32004: "LZ4", 32008: "Bitshuffle", 32013: "ZFP", 32015: "Zstandard", 32026: "Blosc2"}
+"""Names of the usual filters by their registered numbers."""
 DEFLATE_RATIO = 1100  # deflate packs at most 1032 bytes into one
 FREE, VIRTUAL = 2**24, 2**30  # bytes that may be read whatever the file stores; of a virtual dataset, which stores none itself
 
@@ -35,3 +40,89 @@ def overstated(data: h5py.Dataset, whole: bool = True) -> str:
     if needed <= (VIRTUAL if data.is_virtual else FREE + DEFLATE_RATIO * stored):
         return ""
     return f"has the shape {data.shape}: {needed} bytes to read, the file stores {stored}"
+
+
+def why_closed(error: OSError) -> str:
+    """Why a whole file can't be opened, and what to do: its lock, or a file system without locks; "" for another cause."""
+    if "unable to lock file" not in str(error):
+        return ""
+    anyway = "set HDF5_USE_FILE_LOCKING=FALSE in the environment to read it anyway"
+    if error.errno in (errno.EAGAIN, errno.EACCES):
+        return f"locked: another program has it open for writing; wait until that ends, or, if none does, {anyway}"
+    return f"on a file system without file locks: {anyway}"
+
+
+def missing_filter(data: h5py.Dataset) -> str:
+    """What is not installed to decompress a dataset, by its name and number, and the way out; "" if nothing is missing.
+
+    The filters of the package hdf5plugin are loaded once they are needed.
+    """
+    properties = data.id.get_create_plist()
+    codes = [properties.get_filter(i)[0] for i in range(properties.get_nfilters())]
+    if not all(map(h5py.h5z.filter_avail, codes)):
+        with suppress(ImportError):
+            import hdf5plugin  # noqa: F401 - loads its filters
+    missing = [f"{FILTERS.get(code, 'a filter')} ({code})" for code in codes if not h5py.h5z.filter_avail(code)]
+    return f"is compressed by {' and '.join(missing)}, which is not installed: pip install hdf5plugin" if missing else ""
+
+
+class Links(NamedTuple):
+    """The other files that hold a part of an HDF5 file's data.
+
+    Attributes:
+        files: those that are there.
+        missing: names of those that are not.
+    """
+
+    files: frozenset[Path]
+    missing: tuple[str, ...]
+
+
+def links(path: Path) -> Links:
+    """Find the files that an HDF5 file leads to: external links, virtual datasets and external storage, and theirs in turn.
+
+    HDF5 itself reads zeros where the source of a virtual dataset is missing.
+
+    Raises:
+        OSError: the file, or one of them, can't be opened.
+    """
+    found, missing, queue = set[Path](), set[str](), [path]
+    while queue:
+        here = queue.pop()
+        for name in _names(here):
+            files = _resolved(name, here)
+            missing |= set() if files else {name}
+            new = [file for file in files if file not in found and file != path.resolve()]
+            found.update(new)
+            queue.extend(new)
+    return Links(frozenset(found), tuple(sorted(missing)))
+
+
+def _names(path: Path) -> set[str]:
+    """Names of other files in an HDF5 file, as it holds them; none in a file of another kind (external storage)."""
+    found = set[str]()
+
+    def link(_: str, one: object) -> None:
+        if isinstance(one, h5py.ExternalLink):
+            found.add(str(one.filename))
+
+    def item(_: str, one: object) -> None:
+        if isinstance(one, h5py.Dataset):
+            found.update(str(name) for name, *_ in one.external or ())
+            found.update(str(source.file_name) for source in (one.virtual_sources() if one.is_virtual else ()))
+
+    if h5py.is_hdf5(path):
+        with h5py.File(path, "r") as file:
+            file.visititems_links(link)
+            file.visititems(item)
+    return found - {"."}  # the file itself
+
+
+def _resolved(name: str, here: Path) -> list[Path]:
+    """The files of a name in an HDF5 file, beside it or in the working directory; `%b` stands for the numbers of a series."""
+    pattern = name.replace("%b", "*")
+    for place in (here.parent / pattern, Path(pattern), here.parent / Path(pattern).name):
+        files = [place] if pattern == name else sorted(place.parent.glob(place.name))
+        if files and all(file.is_file() for file in files):
+            return [file.resolve() for file in files]
+    return []

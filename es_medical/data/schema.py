@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from es_medical import __version__
-from es_medical.data.hdf5 import damage_as, overstated, raised_by_h5py
+from es_medical.data.hdf5 import damage_as, overstated, raised_by_h5py, why_closed
 
 SCHEMA = 1
 PIXELS = ("measurement", "image", "maps")
@@ -163,7 +163,7 @@ def open_slices(path: str | Path) -> h5py.File:
     try:
         file = h5py.File(path, "r")
     except OSError as error:
-        raise ValueError(f"{path} cannot be read as HDF5 ({error})") from error
+        raise ValueError(f"{path} cannot be read as HDF5 ({why_closed(error) or error})") from error
     try:
         with damage_as(damaged(path)):
             schema = file.attrs.get("schema")

@@ -13,6 +13,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from es_medical.engine.auto import Settings
 from es_medical.engine.distributed import gather, rank, unwrapped, wait, world_size
 from es_medical.engine.identity import Identity, architecture, complete_architecture, refuse_other_architecture
+from es_medical.engine.operators import check_operator
 from es_medical.engine.random_states import random_states, set_random_states
 from es_medical.engine.schedule import replay
 from es_medical.engine.state_file import BEST, LAST, MODEL, TRAIN_FIRST, read_state, write_state
@@ -56,6 +57,8 @@ class Checkpoints:
         data_file: str | Path | None = None,
         settings: Settings | None = None,
     ) -> None:
+        if data_file is not None:
+            check_operator(physics, data_file)
         self.folder, self.network, self.network_def = Path(folder), network, network_def
         self.physics, self.inferer, self.scheduler = physics, inferer, scheduler
         self.data_file = data_file
@@ -209,12 +212,13 @@ class Checkpoints:
         return load_weights(self.folder, self.network, self.physics, self.inferer, own, self.data_file)
 
 
-def load_first_weights(path: Path, network: nn.Module) -> dict[str, Any]:
+def load_first_weights(path: Path, network: nn.Module, physics: Operator) -> dict[str, Any]:
     """Load weights to start a training from, and return all that their file holds.
 
     Args:
         path: `warm.pt` of a warm start, or `reconstructor.pt` of a training, for any operator of the same kind.
         network: the reconstructor, with or without a parallel wrapper.
+        physics: its operator.
 
     The noise level that unsure learns is no weight: it is left as it is in the network, and not taken from the file.
 
@@ -226,7 +230,7 @@ def load_first_weights(path: Path, network: nn.Module) -> dict[str, Any]:
     if not isinstance(state, dict) or not {"reconstructor", "architecture"} <= state.keys():
         raise ValueError(f"{path} holds no weights of a reconstructor: expected warm.pt or reconstructor.pt of a training")
     before = complete_architecture(state["architecture"])
-    refuse_other_architecture(before, architecture(unwrapped(network)), "weights", path)
+    refuse_other_architecture(before, architecture(unwrapped(network), physics), "weights", path)
     own = {name: value for name, value in unwrapped(network).state_dict().items() if name.endswith(MULTIPLIER)}
     weights = {name: value for name, value in state["reconstructor"].items() if not name.endswith(MULTIPLIER)}
     _load(network, weights | own, path)
@@ -259,6 +263,8 @@ def load_weights(
         ValueError: the weights belong to another network, or to a method that takes another input.
         RuntimeError: the weights come from another training than `key`.
     """
+    if data_file is not None:
+        check_operator(physics, data_file)
     state = read_state(Path(folder) / BEST, TRAIN_FIRST)
     if key is not None and state["key"] != key:
         raise RuntimeError(f"another training has written to {folder} in the meantime: give each its own ckpt_dir")

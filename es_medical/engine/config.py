@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +20,10 @@ from es_medical.methods import current_name
 
 PACKAGES = {"monai_version": "monai", "pytorch_version": "torch", "numpy_version": "numpy"}
 TRUTH = {"true": True, "false": False}
+NULLS = ("none", "null")
+MONAI_COMMAND = ("monai", "bundle", "__main__.py")
+NULLABLE = ("acceleration", "center_fraction", "sigma", "views", "photons", "mask", "keep", "ratio", "assumed_sigma", "clip")
+"""Knobs that can be null in every bundle: any value of the data file is accepted, or nothing is limited."""
 
 
 def check_configuration() -> None:
@@ -27,18 +31,25 @@ def check_configuration() -> None:
 
     A top-level name that is in no file of the bundle and that nothing refers to is refused, with the nearest valid name
     (MONAI accepts a misspelt override silently). Text becomes a number where one belongs (YAML 1.1 reads `lr: 1e-4` as
-    text), and `--resume false`, which the command line passes as text, becomes false. Old method names are updated.
+    text), and `--resume false`, which the command line passes as text, becomes false. `--ema None`, which MONAI's command
+    line leaves out, and `--ema null` become null. Old method names are updated.
 
     Raises:
-        ValueError: an unknown name, or text in place of a number or boolean.
+        ValueError: an unknown name, text in place of a number or boolean, null for a knob that has none, or a job that the
+            bundle does not have (`run train`).
     """
     _say_cause_last()
     workflow = _running_workflow()
-    shipped = _shipped(workflow.config_root_path)
+    shipped, nullable = _shipped(workflow.config_root_path)
+    check_job(workflow.run_id, workflow.parser.get())
+    for name in nulls(sys.argv[1:]) if Path(sys.argv[0]).parts[-3:] == MONAI_COMMAND else ():
+        if name in workflow.parser:
+            workflow.parser[name] = None if "#" in name else "none"
     given = {name: value for name, value in workflow.parser.get().items() if not name.startswith("_")}
     check_names(given, shipped)
-    for name, value in as_typed(given, shipped).items():
+    for name, value in as_typed(given, shipped, nullable).items():
         workflow.parser[name] = value
+    check_nulls(workflow.parser.get(), shipped, nullable)
     if isinstance(given.get("method"), str):
         workflow.parser["method"] = current_name(given["method"])
     check_versions(workflow.parser.get("_meta_") or {})
@@ -70,10 +81,43 @@ def check_names(given: Mapping[str, Any], shipped: Mapping[str, Any]) -> None:
         raise ValueError(f"unknown configuration name {name!r}: {hint}")
 
 
-def as_typed(given: Mapping[str, Any], shipped: Mapping[str, Any]) -> dict[str, float | bool]:
+def check_job(run_id: str, content: Mapping[str, Any]) -> None:
+    """Raise ValueError if what is to be run is no list of instructions: MONAI would build it, and end without a word."""
+    if isinstance(content.get(run_id), dict):
+        raise ValueError(
+            f"{run_id!r} is a part of the configuration and no job: leave out the word, as in "
+            "`python -m monai.bundle run --config_file ...`"
+        )
+
+
+def nulls(arguments: Sequence[str]) -> list[str]:
+    """Return the names that a command line sets to None or null, as `--ema None` or `--ema=null`.
+
+    >>> nulls(["run", "--ema", "None", "--lr", "0.1", "--warm-start=null", "--resume"])
+    ['ema', 'warm_start']
+    """
+    found = []
+    for text, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        name, separator, value = text.partition("=")
+        if name.startswith("--") and (value if separator else following).lower() in NULLS:
+            found.append(name[2:].replace("-", "_"))
+    return found
+
+
+def check_nulls(given: Mapping[str, Any], shipped: Mapping[str, Any], nullable: Set[str]) -> None:
+    """Raise ValueError for a knob that is null where every file of the bundle has a number or boolean."""
+    for name, value in shipped.items():
+        if isinstance(value, bool | int | float) and name in given and given[name] is None and name not in nullable:
+            raise ValueError(f"{name} can't be null: expected a value like {str(value).lower()}")
+
+
+def as_typed(
+    given: Mapping[str, Any], shipped: Mapping[str, Any], nullable: Set[str] = frozenset()
+) -> dict[str, float | bool | None]:
     """Return the values of `given` that are text where the bundle has a number or boolean, converted to that type.
 
-    `auto` stays text, for the knobs that can follow from the data.
+    `auto` stays text, for the knobs that can follow from the data. "null" and "None" become None, but for knobs that are names
+    and can't be null: `weighting: none` is one of them.
 
     Raises:
         ValueError: a text is neither.
@@ -81,11 +125,14 @@ def as_typed(given: Mapping[str, Any], shipped: Mapping[str, Any]) -> dict[str, 
     >>> as_typed({"lr": "1e-4", "resume": "false"}, {"lr": 0.1, "resume": True})
     {'lr': 0.0001, 'resume': False}
     """
-    typed: dict[str, float | bool] = {}
+    typed: dict[str, float | bool | None] = {}
     for name, text in given.items():
         if name not in shipped or not isinstance(text, str) or text.startswith(("$", "@", "%")):
             continue
         if text == AUTO and name in BY_DATA:
+            continue
+        if text.lower() in NULLS and (name in nullable or not isinstance(shipped[name], str)):
+            typed[name] = None
             continue
         default = shipped[name]
         while isinstance(default, str) and default.startswith("@") and default[1:] in shipped:
@@ -164,16 +211,22 @@ def cause(error: BaseException) -> BaseException:
     return error
 
 
-def _shipped(folder: Path) -> dict[str, Any]:
-    """Read the top-level entries of all configuration files in a folder; if a name has several values, prefer a number."""
+def _shipped(folder: Path) -> tuple[dict[str, Any], frozenset[str]]:
+    """Read the top-level entries of all configuration files in a folder; if a name has several values, prefer a number.
+
+    Returns:
+        the entries, and the names that can be null.
+    """
     shipped: dict[str, Any] = {}
+    nullable = set(NULLABLE)
     for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.json")]):
         if path.name == "metadata.json":
             continue
         for name, value in read_configuration(path).items():
             if name not in shipped or isinstance(value, int | float):
                 shipped[name] = value
-    return shipped
+            nullable |= {name} if value is None else set()
+    return shipped, frozenset(nullable)
 
 
 def _running_workflow() -> ConfigWorkflow:

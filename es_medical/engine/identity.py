@@ -36,7 +36,7 @@ class Identity(NamedTuple):
     @classmethod
     def of(cls, network: nn.Module, physics: Operator, inferer: Inferer) -> "Identity":
         """Describe a reconstructor, with or without a parallel wrapper, its operator and how it is used."""
-        return cls(architecture(unwrapped(network)), physics.mask.cpu(), scanner(physics), inferer.settings)
+        return cls(architecture(unwrapped(network), physics), physics.mask.cpu(), scanner(physics), inferer.settings)
 
     @classmethod
     def kept(cls, state: Mapping[str, Any]) -> "Identity":
@@ -121,11 +121,16 @@ def changed(kept: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, tupl
     return {name: (before.get(name), value) for name, value in given.items() if before.get(name) != value}
 
 
-def architecture(network: nn.Module) -> dict[str, Any]:
-    """Describe what a reconstructor's weights do not show: unrolled steps (they share weights), group and first image."""
+def architecture(network: nn.Module, physics: Operator) -> dict[str, Any]:
+    """Describe what a reconstructor's weights do not show: unrolled steps (they share weights), group and first image.
+
+    For a first image that is the operator's estimate, its name and constants too: another estimate is another network.
+    """
     group = type(network.group).__name__ if isinstance(network, ReynoldsAveraging) else "none"
     unrolled = network.reconstructor if isinstance(network, ReynoldsAveraging) else network
-    return {"iterations": getattr(unrolled, "n_iterations", 0), "group": group, "start": getattr(unrolled, "start", "initial")}
+    start = getattr(unrolled, "start", "initial")
+    facts = {"iterations": getattr(unrolled, "n_iterations", 0), "group": group, "start": start}
+    return facts | ({"estimate": physics.estimated} if start == "estimate" else {})
 
 
 def complete_architecture(kept: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,9 @@
 """Build the operator of a slice file and its split; a file that differs from the configuration is refused."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -9,8 +11,12 @@ from es_medical.data import SliceHeader, read_header
 from es_medical.groups import Rotations
 from es_medical.physics import MRI, CompressedSensing, Inpainting, MultiCoilProtocol, Operator
 from es_medical.physics.masks import line_counts
+from es_medical.physics.mri import KSpaceOperator
 from es_medical.physics.transmission import COUNTED, MEASURED, Transmission
 from es_medical.splits import KSPACE_UNITS, Split
+
+if TYPE_CHECKING:
+    from es_medical.physics.ct_geometry import Geometry
 
 
 def operator_of(data_file: str, device: torch.device | str = "cpu") -> Operator:
@@ -83,17 +89,23 @@ def build_scanner(
         ImportError: astra-toolbox is not installed.
     """
     from es_medical.physics.ct import CT
-    from es_medical.physics.ct_geometry import geometry_from_dict
 
     header = read_header(data_file)
     if header.modality != "CT" or not header.operator:
         raise ValueError(f"{data_file} holds {header.modality} data without a scanner's geometry: expected CT sinograms")
-    geometry = geometry_from_dict({name: value for name, value in header.operator.items() if name not in (COUNTED, MEASURED)})
+    geometry = geometry_of(header)
     if photons is not None:
         read_transmission(data_file, photons)
     _check_made_with(data_file, {"views": geometry.shape[0], "sigma": header.sigma}, {"views": views, "sigma": sigma})
     scanner = CT(geometry, header.mask)
     return scanner.with_turns(Rotations(rotations).angles(geometry.spacing)).to(device)
+
+
+def geometry_of(header: SliceHeader) -> "Geometry":
+    """The scanner's geometry in the header of a CT slice file."""
+    from es_medical.physics.ct_geometry import geometry_from_dict
+
+    return geometry_from_dict({name: value for name, value in header.operator.items() if name not in (COUNTED, MEASURED)})
 
 
 def read_transmission(data_file: str, photons: float) -> Transmission:
@@ -193,6 +205,51 @@ def _of_kind(data_file: str, kind: str) -> SliceHeader:
     if found != kind:
         raise ValueError(f"{data_file} holds {header.modality} data of the operator {found}: expected {kind}")
     return header
+
+
+KINDS: Mapping[str, type[Operator]] = {"MR": KSpaceOperator, "inpainting": Inpainting, "compressed_sensing": CompressedSensing}
+"""Operators that measure the slices of a file, by its modality or kind."""
+
+
+def check_operator(physics: Operator, data_file: str | Path) -> None:
+    """Raise ValueError if an operator, wherever a configuration takes it from, is not the one that measured a slice file.
+
+    Modality, kind, size, mask, geometry and matrix are compared. Of a file of an unknown kind, only the shapes of image and
+    measurement are.
+    """
+    header = read_header(data_file)
+    found, kind = type(physics).__name__, "CT" if header.modality == "CT" else str(header.operator.get("kind", header.modality))
+    where = f"the operator of the configuration ({found}) did not measure {data_file}"
+    if not isinstance(physics, _class_of(kind)):
+        raise ValueError(f"{where}, which holds {header.modality} data of the operator {kind}: take the bundle's own physics")
+    expected = (header.channels, *header.size)
+    if tuple(physics.img_size) != expected:
+        raise ValueError(f"{where}: it takes images of {tuple(physics.img_size)}, the file is of {expected}")
+    different = [name for name, same in _compared(physics, header) if not same]
+    if different:
+        raise ValueError(f"{where}: another {' and '.join(different)}")
+
+
+def _class_of(kind: str) -> type[Operator]:
+    if kind == "CT":
+        from es_medical.physics.ct import CT
+
+        return CT
+    return KINDS.get(kind, Operator)
+
+
+def _compared(physics: Operator, header: SliceHeader) -> Iterator[tuple[str, bool]]:
+    """The parts of an operator that a slice file also has, each with whether they are the same."""
+    mask = header.mask[:, None] if header.modality == "CT" and header.mask.ndim == 1 else header.mask  # views, all bins
+    try:
+        yield "mask", torch.equal(*torch.broadcast_tensors(physics.mask.cpu().bool(), mask))
+    except RuntimeError:  # of another size
+        yield "mask", False
+    if header.modality == "CT":
+        yield "geometry", physics.geometry.to_dict() == geometry_of(header).to_dict()
+    if header.matrix is not None:
+        matrix = getattr(physics, "matrix", None)
+        yield "matrix", isinstance(matrix, torch.Tensor) and torch.equal(matrix.cpu().float(), header.matrix)
 
 
 Knob = float | str

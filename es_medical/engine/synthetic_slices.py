@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -37,28 +37,42 @@ class Likeness:
         header: its header.
         kind: kind of the synthetic images (see `es_medical.synthetic`).
         seed: seed of images and noise.
+        sigma: noise level that is assumed, in place of that of each slice of the file (or of its photon counts); None for none.
+        sigma_factor: factor that multiplies the noise level.
     """
 
     path: Path
     header: SliceHeader
     kind: str
     seed: int
+    sigma: float | None = None
+    sigma_factor: float = 1.0
 
     @classmethod
-    def of(cls, path: str | Path, kind: str = "auto", seed: int = 0) -> "Likeness":
+    def of(
+        cls, path: str | Path, kind: str = "auto", seed: int = 0, sigma: float | None = None, sigma_factor: float = 1.0
+    ) -> "Likeness":
         """Read the header of a slice file.
 
         Args:
             path: the slice file.
             kind: kind of the synthetic images; "auto" chooses it by modality and operator (see `kind_for`).
             seed: seed of images and noise.
+            sigma: noise level that is assumed; None for that of the file.
+            sigma_factor: factor that multiplies it.
 
         Raises:
             FileNotFoundError: there is no such file.
             ValueError: not a slice file, an unknown kind, or one whose images the operator can't measure.
         """
         header = read_header(path)
-        return cls(Path(path), header, kind_for(header) if kind == "auto" else checked_kind(kind, header), seed)
+        chosen = checked_kind(kind_for(header) if kind == "auto" else kind, header)
+        return cls(Path(path), header, chosen, seed, sigma, float(sigma_factor))
+
+    @property
+    def knows_noise(self) -> bool:
+        """Whether the noise is that of the file, and no other one is assumed."""
+        return self.sigma is None and self.sigma_factor == 1
 
     @cached_property
     def physics(self) -> Operator:
@@ -81,22 +95,25 @@ class Likeness:
     def digest(self) -> str:
         """SHA-256 of all that decides the synthetic slices: acquisition of the training slices, kind, seed, and the images.
 
-        Two files that differ only in their images and measurements have the same digest.
+        Two files that differ only in their images and measurements have the same digest; so have two of other noise levels
+        where one is assumed.
         """
         header, acquired = self.header, self._acquired()
         digest = hashlib.sha256()
         facts = [self.kind, self.seed, header.modality, dict(header.operator), list(header.size), header.coils, header.channels]
+        facts += [] if self.knows_noise else [self.sigma, self.sigma_factor]
         digest.update(json.dumps(facts, sort_keys=True).encode())
         tensors = [header.mask.to(torch.uint8), torch.empty(0) if header.matrix is None else header.matrix]
         tensors.append(draw(self.kind, 8, header.size, self.seed))  # another version may draw other images
-        for tensor in (*tensors, *(one for i in range(len(acquired)) for one in acquired.acquisition(i).values())):
+        for tensor in (*tensors, *(one for i in range(len(acquired)) for one in self._acquisition(acquired, i).values())):
             digest.update(tensor.contiguous().numpy().tobytes())
         return digest.hexdigest()
 
     def synthetic_header(self, n: int) -> SliceHeader:
         """Return the header of a file of n synthetic slices: that of the file, marked as synthetic, without its sources."""
         configuration = dict(self.header.configuration) | {SYNTHETIC: self.kind, "synthetic_seed": self.seed, "n": n}
-        return replace(self.header, configuration=configuration, source_digests={}, digest="", seed=self.seed)
+        header = replace(self.header, configuration=configuration, source_digests={}, digest="", seed=self.seed)
+        return header if self.knows_noise else replace(header, sigma=float("nan"))  # each slice has its own
 
     def records(self, n: int, first: int = 0, split: str = "train") -> Iterator[SliceRecord]:
         """Make the synthetic slices first ... first + n - 1; a slice depends on the file, kind, seed and its number alone."""
@@ -112,7 +129,7 @@ class Likeness:
         """Make a block of slices; each has noise level and coil maps of a slice of the file."""
         images = draw(self.kind, n, self.header.size, self.seed, first)
         numbers = range(first, first + n)
-        batch = default_collate([_acquisition(acquired, number, self.seed) for number in numbers])
+        batch = default_collate([self._drawn(acquired, number) for number in numbers])
         physics = self.physics.of(batch)
         generators = [item_generator(self.seed, str(number), "synthetic noise") for number in numbers]
         y, sigma = self._measure(physics, images, batch["sigma"], generators)
@@ -131,12 +148,23 @@ class Likeness:
                 sigma=float(sigma[i]),
             )
 
+    def _drawn(self, acquired: SliceDataset, number: int) -> dict[str, Any]:
+        """Return noise level and coil maps of a slice of the file, drawn for the synthetic slice `number`."""
+        drawn = torch.randint(len(acquired), (1,), generator=item_generator(self.seed, str(number), "acquisition"))
+        return self._acquisition(acquired, int(drawn))
+
+    def _acquisition(self, acquired: SliceDataset, index: int) -> dict[str, Any]:
+        """Return the noise level, assumed or that of the file, and coil maps of a slice of the file."""
+        found = acquired.acquisition(index)
+        sigma = found["sigma"] if self.sigma is None else torch.tensor(self.sigma, dtype=torch.float32)
+        return found | {"sigma": self.sigma_factor * sigma}
+
     def _measure(
         self, physics: Operator, images: Tensor, sigma: Tensor, generators: list[torch.Generator]
     ) -> tuple[Tensor, Tensor]:
         """Simulate measurements, with noise of level sigma (B,) or of photon counting; return them and their noise levels."""
         counted = self.header.operator.get(COUNTED)
-        if counted is None:
+        if counted is None or not self.knows_noise:
             return measure(physics, images, sigma, generators), sigma
         transmission = Transmission.from_dict(counted)
         counts = transmission.sample(physics.A(images), generators)
@@ -181,10 +209,5 @@ def checked_kind(kind: str, header: SliceHeader) -> str:
     if kind in fitting:
         return kind
     found = f"has {KINDS[kind].channels} channels, the data {header.channels}" if kind in KINDS else "is unknown"
-    raise ValueError(f"kind {kind!r} of synthetic images {found}: choose auto or {', '.join(fitting)}")
-
-
-def _acquisition(acquired: SliceDataset, number: int, seed: int) -> Mapping[str, Any]:
-    """Return noise level and coil maps of a slice of the file, drawn for the synthetic slice `number`."""
-    drawn = torch.randint(len(acquired), (1,), generator=item_generator(seed, str(number), "acquisition"))
-    return acquired.acquisition(int(drawn))
+    choices = f"choose auto or {', '.join(fitting)}" if fitting else "no kind has as many: set warm_images to 0"
+    raise ValueError(f"kind {kind!r} of synthetic images {found}: {choices}")

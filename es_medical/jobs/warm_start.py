@@ -5,7 +5,8 @@ import json
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from torch import nn
 from es_medical import __version__
 from es_medical.data.atomic import whole_or_not
 from es_medical.engine.checkpoint import Checkpoints, load_first_weights
-from es_medical.engine.config import positive_int
 from es_medical.engine.distributed import gather, rank, unwrapped, wait, world_size
 from es_medical.engine.identity import architecture, module_settings, weights_digest
 from es_medical.engine.schedule import Schedule
@@ -26,6 +26,7 @@ from es_medical.engine.setup import build_dataset, build_loader, build_optimizer
 from es_medical.engine.synthetic_slices import Likeness, write_synthetic
 from es_medical.engine.trainer import Trainer
 from es_medical.engine.training_data import refuse_seen
+from es_medical.jobs.warm_knobs import WarmKnobs
 from es_medical.losses import SupervisedOnSplits
 from es_medical.physics import Operator
 from es_medical.splits import Split
@@ -35,43 +36,6 @@ logger = logging.getLogger(__name__)
 
 WARM, SLICES = "warm.pt", "synthetic.h5"
 LAST_RATE = 0.02  # fraction of the learning rate at the end of the warm start
-
-
-@dataclass(frozen=True)
-class WarmKnobs:
-    """How a warm start is trained.
-
-    Attributes:
-        images: number of synthetic images; 0 for no training.
-        epochs: number of times that each is seen.
-        kind: kind of the images (see `es_medical.synthetic`); "auto" chooses it by the data file.
-        lr: learning rate at the start; a cosine takes it to 2 % of that, step by step.
-        batch_size: images of a step, in each process.
-        weight_decay: of AdamW.
-        clip: largest norm of the gradient, None for no limit.
-        alpha: recorruption strength, in steps on split measurements.
-        seed: seed of the images, their noise, and their order.
-
-    Raises:
-        ValueError: a number is out of range.
-    """
-
-    images: int = 0
-    epochs: int = 2
-    kind: str = "auto"
-    lr: float = 0.001
-    batch_size: int = 2
-    weight_decay: float = 1e-8
-    clip: float | None = 1.0
-    alpha: float = 0.5
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.images != 0:
-            positive_int("warm_images", self.images)
-            positive_int("warm_epochs", self.epochs)
-        if not self.lr > 0:
-            raise ValueError(f"warm_lr must be positive, got {self.lr}")
 
 
 class WarmStart:
@@ -93,6 +57,8 @@ class WarmStart:
             for none.
         cache_device: device that holds the synthetic slices; None reads them from the disk.
         num_workers: processes that read them from the disk.
+        sigma: noise level that the method assumes, and so the warm start; None for that of each slice.
+        sigma_factor: factor that multiplies it.
 
     Raises:
         ValueError: an unknown kind of images, or one that the operator can't measure.
@@ -110,16 +76,23 @@ class WarmStart:
         weights: str | Path | None = None,
         cache_device: torch.device | str | None = None,
         num_workers: int = 0,
+        sigma: float | None = None,
+        sigma_factor: float = 1.0,
     ) -> None:
         self.network, self.physics, self.split = network, physics, split
         self.folder, self.cache, self.knobs = Path(folder), Path(cache), knobs
         self.weights = None if weights is None else Path(weights)
         self.cache_device, self.num_workers = cache_device, num_workers
-        self.like = Likeness.of(data_file, knobs.kind, knobs.seed)
+        self.data_file, self.noise = data_file, (sigma, sigma_factor)
         self.seconds = 0.0  # of simulation and training
-        self.source = f"{knobs.images} synthetic images of kind {self.like.kind}, {knobs.epochs} epochs"
+        self.source = f"{knobs.images} synthetic images of kind {self.like.kind}, {knobs.epochs} epochs" if knobs.images else ""
         """Where the weights come from, for the log and the tags of a run."""
         self.synthetic = True  # they have seen no other ground truth than synthetic images
+
+    @cached_property
+    def like(self) -> Likeness:
+        """What the synthetic slices resemble."""
+        return Likeness.of(self.data_file, self.knobs.kind, self.knobs.seed, *self.noise)
 
     @property
     def wanted(self) -> bool:
@@ -261,6 +234,7 @@ class WarmStart:
             "knobs": asdict(replace(self.knobs, kind=self.like.kind)),
             "split": vars(self.split),
             "network": module_settings(unwrapped(self.network)),
+            "architecture": architecture(unwrapped(self.network), self.physics),
             "weights": weights_digest(unwrapped(self.network)),
             "version": __version__,
             "device": self.physics.mask.device.type,
@@ -279,19 +253,19 @@ class WarmStart:
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole_or_not(path, shared=shared) as temporary:
             network = unwrapped(self.network)
-            state: dict[str, Any] = {"reconstructor": network.state_dict(), "architecture": architecture(network)}
+            state: dict[str, Any] = {"reconstructor": network.state_dict(), "architecture": architecture(network, self.physics)}
             state |= {"seconds": self.seconds, "source": self.source, "synthetic": self.synthetic}
             torch.save(state, temporary)
 
     def _load(self, path: Path) -> dict[str, Any]:
-        state = load_first_weights(path, self.network)
+        state = load_first_weights(path, self.network, self.physics)
         self.seconds = float(state.get("seconds", 0.0))
         return state
 
     def _take(self, path: Path) -> None:
         """Load the weights that the user gives, and say what they have seen as far as their file does."""
         state = self._load(path)
-        refuse_seen(state.get("seen"), self.like.path, path)
+        refuse_seen(state.get("seen"), self.data_file, path)
         origin = state.get("source", f"epoch {state.get('epoch', 'unknown')} of a training")
         self.source = f"weights of {path.name}: {origin}"
         self.synthetic = bool(state.get("synthetic", False))

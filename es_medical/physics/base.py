@@ -28,6 +28,9 @@ class Operator(LinearPhysics):
     measured = "measurements"
     """Name of the measurements y, for messages."""
 
+    estimated = "initial"
+    """Name and constants of `estimate`, which weights that were trained from it depend on."""
+
     units: tuple[str, ...] = ()
     """Units into which `es_medical.splits.Split` can divide y."""
 
@@ -103,6 +106,11 @@ class Moved(Operator):
     def measured(self) -> str:  # type: ignore[override]
         """What y is: that of A."""
         return self._origin.measured
+
+    @property
+    def estimated(self) -> str:  # type: ignore[override]
+        """What `estimate` is: that of A."""
+        return self._origin.estimated
 
     @property
     def units(self) -> tuple[str, ...]:  # type: ignore[override]

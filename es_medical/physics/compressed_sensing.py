@@ -12,6 +12,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from es_medical.physics.base import Operator, per_item
+from es_medical.physics.estimates import smooth
 from es_medical.physics.estimates.smooth import smooth_least_squares
 from es_medical.physics.gram import Gram, Solve, each, restricted_inverse
 from es_medical.physics.masks import GivenMask, read_mask
@@ -38,6 +39,7 @@ class CompressedSensing(Operator):
     """
 
     baseline = "pseudo-inverse"
+    estimated = smooth.NAME
     units: tuple[str, ...] = ("rows",)
     measured = "products with a matrix"
 

@@ -14,6 +14,7 @@ from es_medical.physics.base import Operator, per_item
 from es_medical.physics.conjugate_gradient import Apply, conjugate_gradient, proximal_step
 from es_medical.physics.ct_geometry import Geometry
 from es_medical.physics.ct_matrix import system_matrix
+from es_medical.physics.estimates import smooth
 from es_medical.physics.estimates.smooth import smooth_least_squares
 from es_medical.physics.fbp import Filter, fbp
 from es_medical.physics.masks import GivenMask, read_mask
@@ -46,6 +47,7 @@ class CT(Operator):
     """
 
     baseline = "FBP"
+    estimated = smooth.NAME
     measured = "a sinogram"
     units = ("views", "rays", "bins")
 

@@ -3,6 +3,7 @@
 import torch
 
 from es_medical.physics.base import Operator, Projection
+from es_medical.physics.estimates import focal
 from es_medical.physics.estimates.focal import focal_least_squares
 from es_medical.physics.fourier import fft2c, filter_kspace, ifft2c
 from es_medical.physics.masks import GivenMask, read_mask
@@ -13,6 +14,7 @@ class KSpaceOperator(Operator):
     """Base class of operators that measure k-space."""
 
     measured = "k-space"
+    estimated = focal.NAME
     units = ("lines", "samples")
 
     @property

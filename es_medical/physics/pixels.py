@@ -5,6 +5,7 @@ from abc import abstractmethod
 import torch
 
 from es_medical.physics.base import Projection
+from es_medical.physics.estimates import normalised_convolution as convolution
 from es_medical.physics.estimates.normalised_convolution import normalised_convolution
 from es_medical.physics.masks import GivenMask, read_mask
 from es_medical.types import Image, Mask, Measurement
@@ -14,6 +15,7 @@ class Pixels(Projection):
     """A selection of an image's values."""
 
     baseline = "incomplete image"
+    estimated = convolution.NAME
     units: tuple[str, ...] = ("pixels", "values", "columns")
     measured = "an image"
 

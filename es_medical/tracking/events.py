@@ -1,6 +1,7 @@
 """Write each kind of event to MLflow, such that writing it twice changes nothing."""
 
 import json
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -26,17 +27,22 @@ def start_run(client: "MlflowClient", spool: Spool, event: Event, uri: str) -> N
         tags = {KEY_TAG: spool.state.key} | ({"resumed_from": wanted} if wanted else {})
         run = client.create_run(experiment_id, start_time=event["time"], tags=tags, run_name=event["run_name"])
         run_id = run.info.run_id
+    info = client.get_run(run_id).info  # a continued run may be in another experiment
+    if info.lifecycle_stage == "deleted":
+        client.restore_run(run_id)
+        print(f"es_medical: the run {run_id} had been deleted from MLflow: it is restored and continued", file=sys.stderr)
     client.update_run(run_id, status="RUNNING")
-    experiment_id = client.get_run(run_id).info.experiment_id  # a continued run may be in another experiment
+    experiment_id = info.experiment_id
     spool.keep(replace(spool.state, run_id=run_id, experiment_id=experiment_id))
 
 
 def _find_run(client: "MlflowClient", experiment_id: str, names: list[str | None]) -> str | None:
     """Return the id of the run that has one of these ids or keys; None if there is none."""
+    from mlflow.entities import ViewType
     from mlflow.exceptions import MlflowException
 
     for name in filter(None, names):
-        for run in client.search_runs([experiment_id], f"tags.`{KEY_TAG}` = '{name}'", max_results=1):
+        for run in client.search_runs([experiment_id], f"tags.`{KEY_TAG}` = '{name}'", ViewType.ALL, max_results=1):
             return run.info.run_id
         try:
             return client.get_run(name).info.run_id

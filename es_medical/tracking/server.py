@@ -5,16 +5,19 @@ import os
 import re
 import shutil
 import sqlite3
+import sys
 import warnings
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlparse
 
 from es_medical.tracking.spool import take_lock
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+ARTIFACTS = "mlartifacts"  # folder of all artifacts, beside a SQLite file
 DEFAULT_URI = "sqlite:///mlflow.db"
 HTTP_SETTINGS = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
 FINAL_CODES = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_DOES_NOT_EXIST", "RESOURCE_ALREADY_EXISTS"}
@@ -35,13 +38,32 @@ def resolve_uri(uri: str | None) -> str:
             f"give a database such as {DEFAULT_URI!r} or a server such as 'http://host:5000'"
         )
     path = sqlite_path(uri)
-    return uri if path is None else "sqlite:///" + path.as_posix() + uri.partition("?")[1] + uri.partition("?")[2]
+    return uri if path is None else sqlite_uri(path) + uri.partition("?")[1] + uri.partition("?")[2]
 
 
 def sqlite_path(uri: str) -> Path | None:
-    """Return the absolute path of the database of a `sqlite:///` URI; None for any other URI."""
+    """Return the absolute path of the database of a `sqlite:///` URI; None for any other URI.
+
+    A `%20` in it is taken as it stands if there is such a file or folder, else as the space that it stands for in a URI.
+    """
     found = re.fullmatch(r"sqlite(?:\+\w+)?:///([^?]+)(?:\?.*)?", uri)
-    return Path(found[1]).resolve() if found else None
+    if found is None:
+        return None
+    literal, decoded = Path(found[1]).resolve(), Path(unquote(found[1])).resolve()
+    there = [path for path in (literal, decoded) if path.is_file()] or [
+        path for path in (literal, decoded) if path.parent.is_dir()
+    ]
+    return there[0] if there else literal
+
+
+def sqlite_uri(path: Path) -> str:
+    """Return the URI from which SQLAlchemy reads this path: its versions differ in whether `%20` is a space."""
+    plain, quoted = (f"sqlite:///{text}" for text in (path.as_posix(), path.as_posix().replace("%", "%25")))
+    if plain == quoted:
+        return plain
+    from sqlalchemy.engine import make_url
+
+    return plain if make_url(plain).database == path.as_posix() else quoted
 
 
 def artifact_location(uri: str, experiment: str) -> str | None:
@@ -53,7 +75,7 @@ def artifact_location(uri: str, experiment: str) -> str | None:
     if path is None and not uri.startswith(("postgresql", "mysql", "mssql", "sqlite")):
         return None
     folder = path.parent if path is not None else Path.cwd()
-    return (folder / "mlartifacts" / experiment.replace("/", "_")).as_uri()
+    return (folder / ARTIFACTS / experiment.replace("/", "_")).as_uri()
 
 
 def experiment_of(client: "MlflowClient", name: str, uri: str) -> str:
@@ -131,13 +153,56 @@ def open_sqlite(path: Path, uri: str) -> "MlflowClient":
     try:
         if not path.exists():
             _create(path)
-        return MlflowClient(tracking_uri=uri)
+        else:
+            relocate(path)
+        client = MlflowClient(tracking_uri=uri)
+        _remove_stray_folder(path, uri)
+        return client
     except Exception as error:
         if path.exists() and _is_half_made(path, error):
             raise RuntimeError(f"half-made MLflow database: move it away, then a new one is made: {path}") from error
         raise
     finally:
         lock.release()
+
+
+LOCATIONS = {"experiments": "artifact_location", "runs": "artifact_uri", "logged_models": "artifact_location"}
+"""Columns of MLflow's tables that hold the absolute place of artifacts."""
+
+
+def relocate(path: Path) -> None:
+    """Let the artifacts of a database be where it is now, if it was moved together with them.
+
+    MLflow keeps absolute places. Those that `artifact_location` gave (`mlartifacts/<experiment>` beside the database) are
+    replaced where the old folder is gone, or was copied with the database; others stay.
+    """
+    here = (path.parent / ARTIFACTS).as_uri()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        try:
+            found = connection.execute("SELECT artifact_location FROM experiments").fetchall()
+        except sqlite3.OperationalError:  # half-made: told later
+            return
+        for old in {folder for (location,) in found if (folder := _folder(location)) and folder != here}:
+            if not (path.parent / ARTIFACTS).is_dir() and Path(unquote(urlparse(old).path)).is_dir():
+                continue
+            print(f"es_medical: the project was moved: its artifacts are now in {here}, no longer in {old}", file=sys.stderr)
+            for table, column in LOCATIONS.items():
+                change = f"UPDATE {table} SET {column} = ? || substr({column}, ?) WHERE substr({column}, 1, ?) = ?"
+                connection.execute(change, (here, len(old) + 1, len(old) + 1, f"{old}/"))
+
+
+def _folder(location: str | None) -> str | None:
+    """The folder of all artifacts in the place of an experiment's; None for a place that `artifact_location` did not give."""
+    found = re.fullmatch(rf"(file://.*/{ARTIFACTS})/[^/]+", location or "")
+    return found[1] if found else None
+
+
+def _remove_stray_folder(path: Path, uri: str) -> None:
+    """Remove the empty folder that MLflow makes, named as a percent-encoded URI stands."""
+    stray = Path(uri.partition("?")[0].partition(":///")[2]).parent
+    if stray != path.parent:
+        with suppress(OSError):  # not empty, or not there
+            stray.rmdir()
 
 
 def _create(path: Path) -> None:
@@ -149,7 +214,8 @@ def _create(path: Path) -> None:
     folder.mkdir()
     try:
         made, whole = folder / "made.db", folder / "whole.db"
-        MlflowClient(tracking_uri=f"sqlite:///{made.as_posix()}")
+        MlflowClient(tracking_uri=sqlite_uri(made))
+        _remove_stray_folder(made, sqlite_uri(made))
         with closing(sqlite3.connect(made)) as connection:  # MLflow keeps the first file open
             connection.execute("VACUUM INTO ?", (str(whole),))
         whole.replace(path)

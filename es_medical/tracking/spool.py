@@ -66,13 +66,14 @@ class Spool:
 
     Args:
         folder: Created if absent.
+        key: Key of a new spool: that of the run that it continues; None for a new run.
 
     Raises:
         SpoolBusyError: Another process has the folder open.
         OSError: The folder cannot be written.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, key: str | None = None) -> None:
         self.folder = folder.resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
@@ -83,7 +84,7 @@ class Spool:
         self._stream = FileIO(self._path, "a")  # unbuffered
         self._append_lock = threading.Lock()
         _drop_torn_line(self._path)
-        self.keep(read_state(self.folder) or State(key=uuid.uuid4().hex))
+        self.keep(read_state(self.folder) or State(key=key or uuid.uuid4().hex))
 
     @property
     def state(self) -> State:

@@ -253,13 +253,13 @@ class Tracker:
 
 
 def _open_spool(folder: Path, run_id: str | None) -> Spool:
-    """Open the unsent spool of the run to continue, or a new one."""
+    """Open the unsent spool of the run to continue, or a new one, with the run's id as key: its `resume_id` stays the same."""
     for path in spools(folder) if run_id is not None else []:
         state = read_state(path)
         if state is not None and run_id in (state.key, state.run_id):
             with suppress(SpoolBusyError):
                 return Spool(path)
-    return Spool(folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}")
+    return Spool(folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}", run_id)
 
 
 def _plain(value: Any) -> object:  # noqa: ANN401 - numpy scalars, paths

@@ -109,6 +109,59 @@ def test_text_where_a_truth_value_belongs_is_refused(configure):
     assert "resume must be true or false, got 'nope'" in causes(caught.value)
 
 
+# --- null, and jobs that do not exist
+
+
+def typed(monkeypatch, *arguments):
+    """As if a user had typed the arguments after `python -m monai.bundle`."""
+    monkeypatch.setattr(sys, "argv", ["/site-packages/monai/bundle/__main__.py", "run", *arguments])
+
+
+@pytest.mark.parametrize("arguments", [("--ema", "None"), ("--ema=None",), ("--ema", "null"), ("--ema=null",)])
+def test_null_on_the_command_line_is_null_though_monai_leaves_it_out(configure, monkeypatch, arguments):
+    typed(monkeypatch, *arguments, "--lr", "0.1")
+    parser = configure("fast.yaml")
+    assert parser.get_parsed_content("average") is None
+    assert configure("fast.yaml", ema=0.5).get_parsed_content("average") is None
+    monkeypatch.undo()
+    assert configure("fast.yaml").get_parsed_content("average") is not None
+
+
+@pytest.mark.parametrize("text", ["null", "None", None])
+def test_null_as_text_or_in_an_overlay_is_null(configure, tmp_path, text):
+    overlay = tmp_path / "mine.yaml"
+    overlay.write_text(f"amp: {text}\nema: {'null' if text is None else repr(text)}\n")
+    parser = configure("fast.yaml", overlay, clip=text, sigma=text, cache_device=text)
+    assert [parser.get_parsed_content(name) for name in ("amp", "ema", "clip", "sigma", "cache_device")] == [None] * 5
+    assert parser.get_parsed_content("average") is None
+
+
+def test_null_of_a_part_of_a_section_is_null(configure, monkeypatch):
+    typed(monkeypatch, "--train#trainer#clip", "None")
+    assert configure().get_parsed_content("train#trainer").clip is None
+
+
+@pytest.mark.parametrize("name", ["epochs", "lr", "resume", "batch_size"])
+def test_null_where_a_value_is_needed_is_refused(configure, monkeypatch, name):
+    typed(monkeypatch, f"--{name}", "None")
+    with pytest.raises(RuntimeError) as caught:
+        configure()
+    assert f"{name} can't be null: expected a value like" in causes(caught.value)
+
+
+def test_none_stays_the_name_of_a_weighting(configure, monkeypatch):
+    typed(monkeypatch, "--weighting", "none")
+    assert configure("demo.yaml", acceleration=2, weighting="none").get_parsed_content("weighting") == "none"
+
+
+def test_a_section_is_no_job(data_file, tmp_path):
+    """`run train`, as in older tutorials, would build the section and end without a word."""
+    one = workflow(["train.yaml"], tmp_path, data_file, "sqlite:///none.db", run_id="train")
+    with pytest.raises(RuntimeError) as caught:
+        one.initialize()
+    assert "'train' is a part of the configuration and no job: leave out the word" in causes(caught.value)
+
+
 def test_references_stay_references_and_a_reference_to_a_number_is_a_number():
     assert as_typed({"sigma": "@other", "lr": "$1 + 1", "method": "es"}, {"sigma": 0.1, "lr": 1.0, "method": "es"}) == {}
     assert as_typed({"assumed_sigma": "5e-3"}, {"assumed_sigma": "@sigma", "sigma": 0.1}) == {"assumed_sigma": 0.005}

@@ -1,12 +1,14 @@
 """Factories of a bundle: refusals by name, and loaders that give the same batches whatever reads them."""
 
 import random
+from functools import partial
 
+import h5py
 import numpy as np
 import pytest
 import torch
 from ignite.utils import manual_seed
-from tiny import CENTER, SIGMA, SPLITS, write_sinograms, write_slices
+from tiny import CASES, CENTER, SIGMA, SPLITS, causes, workflow, write_images, write_sinograms, write_slices, write_slices_for
 
 from es_medical.engine import operators, setup
 from es_medical.groups import D4, FineRotations
@@ -40,6 +42,51 @@ def test_operator_has_the_mask_of_the_file(data_file):
     physics = operators.build_physics(data_file, 2, CENTER, SIGMA)
     assert physics.image_size == (16, 16)
     assert int(physics.mask.sum()) == 8
+
+
+OTHER_OPERATORS = {
+    "blur": ("diagnostics.blur.IsotropicBlur, size: '$(16, 16)', channels: 2", "data of the operator MR"),
+    "pixels": ("physics.Inpainting, mask: '$[1] * 16', size: '$(16, 16)', channels: 2", "data of the operator MR"),
+    "mask": ("physics.MRI, mask: '$[1] * 16', size: '$(16, 16)'", "another mask"),
+    "size": ("physics.MRI, mask: '$[1] * 24', size: '$(16, 24)'", "the file is of (2, 16, 16)"),
+}
+
+
+@pytest.mark.parametrize("files", [["train.yaml"], ["train.yaml", "evaluate.yaml"], ["inference.json"]])
+@pytest.mark.parametrize("other", OTHER_OPERATORS)
+def test_operator_that_did_not_measure_the_file_is_refused_wherever_it_comes_from(other, files, data_file, tmp_path):
+    overlay, (text, message) = tmp_path / "mine.yaml", OTHER_OPERATORS[other]
+    split = "{_target_: es_medical.splits.Split, unit: '@split_unit', split_ratio: 0.8}"
+    overlay.write_text(f"physics: {{_target_: es_medical.{text}}}\nsplit: {split}\n")
+    one = workflow([*files, overlay], tmp_path, data_file, "sqlite:///none.db", split_ratio=0.8, eval_split_input=True)
+    one.initialize()
+    with pytest.raises(RuntimeError) as caught:
+        one.parser.get_parsed_content("weights" if files == ["inference.json"] else "checkpoints")
+    assert "of the configuration" in causes(caught.value)
+    assert message in causes(caught.value)
+
+
+@pytest.mark.parametrize("case", [*CASES, "photons"])
+def test_operator_of_every_file_is_its_own_and_no_other_ones(case, tmp_path):
+    write = partial(write_sinograms, photons=1e4) if case == "photons" else partial(write_slices_for, case)
+    file = write(tmp_path / "slices.h5")
+    physics = operators.operator_of(str(file))
+    operators.check_operator(physics, file)
+    other = partial(write_images, sensing=case != "mnist_cs")(tmp_path / "other.h5")
+    with pytest.raises(ValueError, match=r"did not measure"):
+        operators.check_operator(physics, other)
+
+
+def test_scanner_of_other_angles_and_another_matrix_are_refused(tmp_path):
+    one, other = (write_sinograms(tmp_path / f"{views}.h5", views=views) for views in (6, 5))
+    with pytest.raises(ValueError, match="another mask and geometry"):
+        operators.check_operator(operators.operator_of(str(one)), other)
+    file = write_images(tmp_path / "sensing.h5", sensing=True)
+    with h5py.File(file, "r+") as opened:
+        physics = operators.operator_of(str(file))
+        opened["matrix"][0, 0] += 1
+    with pytest.raises(ValueError, match="another matrix"):
+        operators.check_operator(physics, file)
 
 
 def test_split_keeps_the_fully_sampled_centre(data_file):

@@ -5,9 +5,9 @@ import pytest
 import torch
 from tiny import CASES, LEVELS, SIGMA, write_images, write_sinograms, write_slices, write_slices_for
 
-from es_medical.data import SliceDataset, read_header
+from es_medical.data import Shapes, SliceDataset, SliceHeader, SliceRecord, SliceWriter, read_header
 from es_medical.engine.operators import operator_of
-from es_medical.engine.synthetic_slices import Likeness, kind_for, synthetic_kind, write_synthetic
+from es_medical.engine.synthetic_slices import Likeness, checked_kind, kind_for, synthetic_kind, write_synthetic
 from es_medical.physics.transmission import COUNTED, Transmission
 from es_medical.synthetic import draw
 from es_medical.synthetic.kinds import LARGEST_BLOCK as BLOCK
@@ -34,6 +34,40 @@ def made(request, tmp_path_factory):
     source, out = write(request.param, folder / "like.h5"), folder / "made.h5"
     write_synthetic(Likeness.of(source), out, 40)
     return request.param, source, out
+
+
+def test_assumed_noise_is_all_that_is_known_of_it(tmp_path):
+    """Whatever noise the file has, recorded or of photon counting."""
+    digests = set()
+    for case, knobs in ((PHOTONS, {}), ("fastmri_real", {}), ("fastmri_real", {"sigmas": (0.2, 0.1)})):
+        source, out = write(case, tmp_path / "like.h5", **knobs), tmp_path / "made.h5"
+        like = Likeness.of(source, sigma=0.03, sigma_factor=2.0)
+        write_synthetic(like, out, 40)
+        slices = SliceDataset(out)
+        batch = torch.utils.data.default_collate(list(slices))
+        physics = operator_of(str(source)).of(batch)
+        noise = ((batch["measurement"] - physics.A(batch["image"])) * physics.mask)[
+            physics.mask.expand_as(batch["measurement"]) > 0
+        ]
+        assert float(noise.std()) == pytest.approx(0.06, rel=0.03)
+        assert batch["sigma"].unique().tolist() == [pytest.approx(0.06)]
+        digests.add(like.digest)
+    assert len(digests) == 2  # one of CT, one of MRI
+    write_synthetic(Likeness.of(source, sigma=0.0), out, 2)
+    assert SliceDataset(out)[0]["sigma"] == 0
+
+
+def test_images_of_unforeseen_channels_are_named(tmp_path):
+    header = SliceHeader(0.1, torch.ones(16), modality="IMAGE", operator={"kind": "inpainting"}, channels=4)
+    with pytest.raises(
+        ValueError, match="'leaves' of synthetic images has 1 channels, the data 4: no kind has as many: set warm"
+    ):
+        checked_kind(kind_for(header), header)
+    path = tmp_path / "four.h5"
+    with SliceWriter(path, header, (16, 16), shapes=Shapes.pixels((16, 16), 4)) as writer:
+        writer.append(SliceRecord(torch.ones(4, 16, 16), torch.ones(4, 16, 16), "a", "b", "train"))
+    with pytest.raises(ValueError, match="the data 4"):
+        Likeness.of(path)
 
 
 def test_a_file_shares_the_acquisition_and_says_that_it_is_synthetic(made):

@@ -9,6 +9,7 @@ import torch
 from tiny import causes, execute, workflow, write_slices
 
 from es_medical.data.pixels import Pixels, cut
+from es_medical.engine.state_file import BEST, LAST, read_state
 from es_medical.engine.training_data import preparation, refuse_seen, seen, warn_of_other_pixels
 
 EVALUATE = ["train.yaml", "evaluate.yaml"]
@@ -106,6 +107,32 @@ def test_older_weights_and_files_know_less_and_stop_nothing(tmp_path):
         del one["source"]
     assert len(seen(file)) == 3
     refuse_seen(seen(file), file, "models")
+
+
+# --- a state that is cut short
+
+
+@pytest.mark.parametrize(("share", "cause"), [(0.5, "damaged"), (0.999, "damaged"), (0, "empty")])
+def test_half_of_a_state_names_the_file_and_the_way_out(share, cause, trained, tmp_path):
+    shutil.copytree(trained / "models", tmp_path / "models")
+    last, best = tmp_path / "models" / LAST, tmp_path / "models" / BEST
+    last.write_bytes(last.read_bytes()[: int(share * last.stat().st_size)])
+    with pytest.raises(ValueError, match=f"{last} can't be read as weights: it is {cause}") as caught:
+        read_state(last, "")
+    assert f"The best weights of this training are in {best}" in str(caught.value)
+    assert f"--warm_start {best}" in str(caught.value)
+    best.unlink()
+    with pytest.raises(ValueError, match="no other weights of this training: start anew without --resume"):
+        read_state(last, "")
+
+
+def test_resuming_from_half_a_state_says_so(trained, tmp_path, workflow_uri):
+    shutil.copytree(trained / "models", tmp_path / "models")
+    last = tmp_path / "models" / LAST
+    last.write_bytes(last.read_bytes()[: last.stat().st_size // 2])
+    with pytest.raises(RuntimeError) as caught:
+        execute(workflow(["train.yaml"], tmp_path, trained / "slices.h5", workflow_uri, epochs=2, resume=True))
+    assert f"{last} can't be read as weights" in causes(caught.value)
 
 
 # --- pixels

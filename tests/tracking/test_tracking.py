@@ -2,17 +2,21 @@ import json
 import random
 import re
 import runpy
+import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
+from mlflow.tracking import _tracking_service
 from tiny import DEAD, runs
 
 from es_medical.tracking import NullTracker, TerminatedError, Tracker, events, terminate_on_sigterm, upload
@@ -444,6 +448,92 @@ def test_a_run_that_was_never_sent_is_resumed_by_its_key(new, uri, client, tmp_p
     with begin(new(run_id=first.resume_id), epoch=2) as third:  # the spool is gone, the key is on the server
         pass
     assert third.run_id == second.run_id
+
+
+@pytest.mark.usefixtures("short_grace")
+def test_short_resumes_of_an_unsent_run_are_one_run(new, client, uri, tmp_path):
+    """Each ends before the server has given its run an id."""
+    with begin(new(at=DEAD)) as first:
+        first.log_metrics({"a": 0.0}, 0)
+    main(["send", str(tmp_path / "spool"), "--uri", uri])
+    before = first.resume_id
+    for epoch in (1, 2, 3):
+        with begin(new(at=DEAD, run_id=before), epoch=epoch) as again:
+            again.log_metrics({"a": float(epoch)}, epoch)
+        assert again.resume_id == before
+    assert len(spools(tmp_path / "spool")) == 1
+    with begin(new(run_id=before), epoch=4) as last:
+        pass
+    (run,) = runs(client, tmp_path.name)
+    assert run.info.run_id == last.run_id
+    assert steps(client, last.run_id, "a") == [(epoch, float(epoch)) for epoch in range(4)]
+
+
+def test_a_deleted_run_is_restored_and_continued_and_it_is_said(new, client, tmp_path, capsys):
+    with begin(new()) as first:
+        pass
+    client.delete_run(first.run_id)
+    with begin(new(run_id=first.resume_id), epoch=1) as second:
+        second.log_metrics({"a": 1.0}, 1)
+    assert f"the run {first.run_id} had been deleted from MLflow: it is restored and continued" in capsys.readouterr().err
+    (run,) = runs(client, tmp_path.name)
+    assert (run.info.run_id, run.info.status) == (first.run_id, "FINISHED")
+    assert not spools(tmp_path / "spool")
+
+
+@pytest.fixture
+def project(uri, client, tmp_path):
+    """Makes a folder with a database of its own: new tables take seconds, so they are copied. Tracks a run in it."""
+
+    def track(folder, run_id=None, epoch=0):
+        folder.mkdir(exist_ok=True)
+        if not (folder / "mlflow.db").exists():
+            with closing(sqlite3.connect(uri.removeprefix("sqlite:///"))) as tables:
+                tables.execute("VACUUM INTO ?", (str(folder / "mlflow.db"),))
+        own = f"sqlite:///{folder}/mlflow.db"
+        _tracking_service.utils._artifact_repos_cache.clear()  # as in another process
+        with begin(Tracker(own, "moved", "run", folder / "unsent", run_id, None), epoch=epoch) as tracker:
+            tracker.log_text(f"epoch {epoch}", f"note{epoch}.txt")
+        assert not (folder / "unsent").exists()
+        return tracker, connect(tracker.uri)
+
+    return track
+
+
+def test_a_moved_project_has_its_artifacts_where_it_is_now(project, tmp_path, capsys):
+    first, _ = project(tmp_path / "old")
+    (tmp_path / "old").rename(tmp_path / "new")
+    second, client = project(tmp_path / "new", first.resume_id, 1)
+    assert second.run_id == first.run_id
+    assert not (tmp_path / "old").exists()
+    assert "the project was moved: its artifacts are now in" in capsys.readouterr().err
+    assert {"note0.txt", "note1.txt"} <= {file.path for file in client.list_artifacts(first.run_id)}
+    assert client.get_run(first.run_id).info.artifact_uri.startswith((tmp_path / "new" / "mlartifacts").as_uri())
+    project(tmp_path / "new", first.resume_id, 2)
+    assert "was moved" not in capsys.readouterr().err
+
+
+def test_a_copied_project_leaves_the_first_one_alone(project, tmp_path):
+    first, _ = project(tmp_path / "old")
+    shutil.copytree(tmp_path / "old", tmp_path / "copy")
+    project(tmp_path / "copy", first.resume_id, 1)
+    assert not list((tmp_path / "old").rglob("note1.txt"))
+    assert len(list((tmp_path / "copy").rglob("note1.txt"))) == 1
+
+
+def test_a_database_moved_without_its_artifacts_keeps_their_place(project, tmp_path):
+    first, _ = project(tmp_path / "old")
+    (tmp_path / "new").mkdir()
+    (tmp_path / "old" / "mlflow.db").rename(tmp_path / "new" / "mlflow.db")
+    _, client = project(tmp_path / "new", first.resume_id, 1)
+    assert {"note0.txt", "note1.txt"} <= {file.path for file in client.list_artifacts(first.run_id)}
+
+
+def test_a_percent_sign_in_the_name_of_a_folder_is_one(project, tmp_path):
+    tracker, client = project(tmp_path / "my%20project")
+    assert "note0.txt" in {file.path for file in client.list_artifacts(tracker.run_id)}
+    assert len(list((tmp_path / "my%20project" / "mlartifacts").rglob("note0.txt"))) == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"my%20project"}
 
 
 def test_a_run_that_this_server_does_not_know_becomes_a_new_one(new, client):

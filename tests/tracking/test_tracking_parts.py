@@ -8,7 +8,7 @@ import pytest
 
 from es_medical.tracking import server as store
 from es_medical.tracking.names import Names, clean, flatten, free_name, in_force
-from es_medical.tracking.server import DEFAULT_URI, artifact_location, connect, is_final, resolve_uri, shown
+from es_medical.tracking.server import DEFAULT_URI, artifact_location, connect, is_final, resolve_uri, shown, sqlite_path
 from es_medical.tracking.spool import Spool, SpoolBusyError, is_held, read_state, take_lock
 from es_medical.tracking.system import TerminatedError, environment, git_commit, status_of
 
@@ -76,6 +76,18 @@ def test_the_uri_is_the_argument_then_the_environment_then_sqlite(monkeypatch, t
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://host:5000")
     assert resolve_uri(None) == "http://host:5000"
     assert resolve_uri("databricks") == "databricks"
+
+
+def test_percent_signs_are_those_of_a_folder_or_of_a_uri(tmp_path):
+    from sqlalchemy.engine import make_url
+
+    for name in ("my%20project", "my project", "100%"):
+        path = tmp_path / name / "mlflow.db"
+        path.parent.mkdir()
+        given = resolve_uri(f"sqlite:///{path}")
+        assert make_url(given).database == str(path)
+        assert sqlite_path(given) == path
+    assert sqlite_path(f"sqlite:///{tmp_path}/my%2520project/mlflow.db") == tmp_path / "my%20project" / "mlflow.db"
 
 
 def test_artifacts_go_beside_sqlite_and_where_a_server_wants(tmp_path):

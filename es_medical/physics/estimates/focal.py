@@ -23,6 +23,9 @@ WEIGHT = 0.01
 TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-11}
 """Relative residual of the normal equations at which the estimate stops."""
 
+NAME = f"focal least squares {WIDTH} {FLOOR} {WEIGHT}"
+"""Name and constants, kept with weights that were trained from this estimate: they fit no other."""
+
 
 def focal_least_squares(normal: Apply, v: Image, diagonal: Tensor) -> Image:
     """argmin_x |A x - y|^2 + w sum_i |x_i / s_i|^2, where s_i^2 is |A^T y|^2 around pixel i, at most 1.

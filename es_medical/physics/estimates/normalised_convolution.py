@@ -15,6 +15,9 @@ WIDTHS = (math.inf, 5.0, 2.0, 1.0, 0.5)
 HALF = 0.1
 """Coverage (g * m)(i) at which half of what is still missing at i is added; a measured value covers its own pixel by 1."""
 
+NAME = f"normalised convolution {WIDTHS} {HALF}"
+"""Name and constants, kept with weights that were trained from this estimate: they fit no other."""
+
 
 def normalised_convolution(y: Image, mask: Mask) -> Image:
     """Estimate an image from the values y that were measured where the mask is 1; linear in y, no value is read elsewhere.

@@ -20,6 +20,9 @@ RIDGE = 1e-3
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-11}
 """Relative residual of the normal equations at which the estimate stops."""
 
+NAME = f"smooth least squares {WEIGHT} {RIDGE}"
+"""Name and constants, kept with weights that were trained from this estimate: they fit no other."""
+
 
 def smooth_least_squares(normal: Apply, v: Image, diagonal: float | Tensor) -> Image:
     """argmin_x |A x - y|^2 + w |D x|^2, D the differences of neighbouring pixels; linear in v and differentiable.

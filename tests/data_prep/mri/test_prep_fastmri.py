@@ -1,6 +1,8 @@
 import errno
 import json
 import os
+import subprocess
+import sys
 
 import h5py
 import numpy as np
@@ -292,3 +294,65 @@ def test_slice_files_among_the_volumes_are_skipped_and_unexpected_errors_are_nam
     monkeypatch.setattr(command, "inspect", lambda path, *rest: inspect(path, *rest) if path.stem != "file1" else 1 / 0)
     assert "unexpected ZeroDivisionError" in prep("fastmri", folder, tmp_path / "out.h5", "--overwrite", code=1).stdout
     assert read_header(tmp_path / "out.h5").n == 3
+
+
+# --- data in other files, locks and filters
+
+
+def lead_to(path, source, link):
+    """A file of the layout whose k-space and images lie in another one."""
+    with h5py.File(source) as file, h5py.File(path, "w") as out:
+        for name in ("kspace", "reconstruction_esc"):
+            data = file[name]
+            layout = h5py.VirtualLayout(data.shape, data.dtype)
+            layout[...] = h5py.VirtualSource(os.fspath(source), name, data.shape)
+            if link:
+                out[name] = h5py.ExternalLink(os.fspath(source), name)
+            else:
+                out.create_virtual_dataset(name, layout)
+    return path
+
+
+@pytest.mark.parametrize("link", [True, False])
+def test_data_in_another_file_are_read_once_belong_to_the_digest_and_are_missed(link, tmp_path, folder, make_volume, prep):
+    elsewhere = make_volume(tmp_path / "elsewhere" / "data.h5", seed=7)
+    lead_to(folder / "leads.h5", elsewhere, link)
+    lead_to(folder / "copy.h5", folder / "file0.h5", link)
+    result = prep("fastmri", folder, tmp_path / "out.h5")
+    assert "done 5 · skipped 1 · failed 0" in result.stdout
+    assert any(
+        "file0.h5" in line and "a part of another file, which leads to it" in line for line in result.stdout.splitlines()
+    )
+    make_volume(elsewhere, seed=8)
+    result = prep("fastmri", folder, tmp_path / "out.h5")
+    assert "up to date" not in result.stdout
+    elsewhere.unlink()
+    result = prep("fastmri", folder, tmp_path / "out.h5", code=1)
+    assert "done 4 · skipped 1 · failed 1" in result.stdout
+    (line,) = (line for line in result.stdout.splitlines() if "leads.h5" in line)
+    assert "a part of its data lies in another file, and another file is missing" in line
+    assert "data.h5" in line
+    assert "data.h5" not in (tmp_path / "out.manifest.json").read_text()
+
+
+def test_locked_files_and_missing_filters_are_not_called_damaged(tmp_path, folder, prep, monkeypatch):
+    numbers = {"kspace": 32013}
+    with h5py.File(folder / "file1.h5", "r+") as file:
+        k = file["kspace"][()]
+        del file["kspace"]
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        properties.set_chunk(k.shape)
+        properties.set_filter(numbers["kspace"], h5py.h5z.FLAG_OPTIONAL, ())
+        space, kind = h5py.h5s.create_simple(k.shape), h5py.h5t.py_create(k.dtype)
+        h5py.h5d.create(file.id, b"kspace", kind, space, properties).write_direct_chunk((0, 0, 0), bytes(8))
+    monkeypatch.setattr(h5py.h5z, "filter_avail", lambda code: code != numbers["kspace"])
+    with h5py.File(folder / "file0.h5", "r+"):
+        locked = subprocess.run(
+            [sys.executable, "-m", "data_prep", "fastmri", folder, tmp_path / "locked.h5"],
+            capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "300"},
+        )  # fmt: skip
+    assert locked.returncode == 1
+    assert "locked: another program has it open for writing" in locked.stdout
+    result = prep("fastmri", folder, tmp_path / "out.h5", code=1)
+    assert "kspace slice 1 is compressed by ZFP (32013), which is not installed: pip install hdf5plugin" in result.stdout
+    assert "done 3 · skipped 0 · failed 1" in result.stdout

@@ -70,15 +70,23 @@ def test_slices_stand_in_the_order_of_their_positions(tmp_path):
         assert volume.note == ""
 
 
-@pytest.mark.parametrize(
-    ("heights", "note"),
-    [([0, 3, 9], "distances between slices vary from 3 to 6 mm"), ([0, 3, 3], "several slices have the same position")],
-)
-def test_uneven_slices_have_no_single_distance(tmp_path, heights, note):
+@pytest.mark.parametrize("positions", [np.zeros((3, 3)), [CENTRE, CENTRE + 3 * SLICE, CENTRE + 3 * SLICE]])
+def test_slices_of_one_position_have_the_nominal_geometry_and_the_order_of_their_counters(tmp_path, positions):
+    """All positions 0, as where a converter knows none; with them no volume could be written after its reconstruction."""
     k = kspace_of(complex_noise((3, 1, *SIZE)))
-    path = write(tmp_path / "a.h5", placed(k, [CENTRE + h * SLICE for h in heights]), header(SIZE, field=FIELD))
+    with open_raw(write(tmp_path / "a.h5", placed(k, positions), header(SIZE, field=FIELD))) as volume:
+        assert [volume.geometry(i) for i in range(3)] == [None] * 3
+        assert "several slices have the same position" in volume.note
+        assert "nominal geometry" in volume.note
+        for i in range(3):
+            np.testing.assert_array_equal(volume.kspace(i), k[i, 0])
+
+
+def test_uneven_slices_have_no_single_distance(tmp_path):
+    k = kspace_of(complex_noise((3, 1, *SIZE)))
+    path = write(tmp_path / "a.h5", placed(k, [CENTRE + h * SLICE for h in (0, 3, 9)]), header(SIZE, field=FIELD))
     with open_raw(path) as volume:
-        assert note in volume.note
+        assert "distances between slices vary from 3 to 6 mm" in volume.note
         assert np.isnan(volume.geometry(0).slice_spacing)
         assert volume.geometry(0).known
 
