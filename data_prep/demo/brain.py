@@ -9,13 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import nibabel
 import numpy as np
 import torch
 from torch.nn.functional import interpolate
 
 from data_prep.demo.options import BrainOptions
 from data_prep.demo.packages import shipped
+from data_prep.mr_images.image_file import read_file
 from data_prep.mri.normalisation import Acquisition, VolumeRange, crop_or_pad
 from data_prep.run.manifest import Outcome, PrepError, check_replaceable
 from data_prep.run.plan import Inventory, Made, Plan, Tally, Task
@@ -41,29 +41,13 @@ def axial_slices(path: Path, size: int) -> tuple[NDArray, list[Geometry]]:
     Returns:
         slices (n, size, size) float32, and the plane of each.
     """
-    image = nibabel.Nifti1Image.from_filename(path)
-    volume = np.asarray(image.dataobj, np.float32)  # (x to the right, y to the front, z upwards)
-    slices = np.rot90(volume.transpose(2, 0, 1), axes=(1, 2))  # (z, rows from the front, columns from the left)
+    slices, planes = read_file(path, "RPS")  # columns to the right, rows to the back, slices upwards
     side = max(slices.shape[1:])
     padded = torch.from_numpy(crop_or_pad(slices, (side, side)))
     small = interpolate(padded[:, None], (size, size), mode="bilinear", antialias=True, align_corners=False)[:, 0].numpy()
     tissue = (small > 0.1 * small.max()).mean((1, 2)) >= LEAST_TISSUE
     sizes = (slices.shape[1], slices.shape[2]), (side, side), (size, size)
-    planes = [
-        _plane(np.asarray(image.affine), volume.shape[1], z).resized(*sizes[:2]).rescaled(*sizes[1:])
-        for z in np.flatnonzero(tissue).tolist()
-    ]
-    return small[tissue], planes
-
-
-def _plane(affine: NDArray, n_y: int, z: int) -> Geometry:
-    """The plane of axial slice z of the template, whose pixel (row, column) is voxel (column, n_y - 1 - row, z)."""
-    lps = np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine  # nibabel's is RAS
-    right, back, up = lps[:3, 0], -lps[:3, 1], lps[:3, 2]
-    spacings = [float(np.linalg.norm(step)) for step in (back, right, up)]
-    orientation = (*(right / spacings[1]).tolist(), *(back / spacings[0]).tolist())
-    x, y, w, _ = (lps @ [0, n_y - 1, z, 1]).tolist()
-    return Geometry((x, y, w), orientation, (spacings[0], spacings[1]), spacings[2])
+    return small[tissue], [planes[z].resized(*sizes[:2]).rescaled(*sizes[1:]) for z in np.flatnonzero(tissue).tolist()]
 
 
 def blocks(n: int, val: int, test: int, gap: int) -> list[tuple[str, range]]:

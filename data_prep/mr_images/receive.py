@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from scipy.ndimage import map_coordinates
+from scipy.interpolate import CubicSpline
 from torch import Tensor
 
 from data_prep.mri.coils import rss
@@ -88,12 +89,18 @@ def drawn_maps(coils: int, size: int, height: float, seed: int, volume: str) -> 
     """
     n = min(size, COARSE)
     maps = coil_maps(coils, (n, n), height, _rng(seed, volume, "coils"))  # (C, n, n)
-    at = (np.arange(size) - size // 2) * (n / size) + n // 2
     if n < size:
-        where = np.stack(np.meshgrid(at, at, indexing="ij"))
-        maps = np.stack([map_coordinates(one, where, order=3, mode="nearest") for one in maps])
+        finer = _interpolation(n, size)
+        maps = finer @ maps @ finer.T
         maps /= rss(maps)
     return torch.from_numpy(np.stack([maps.real, maps.imag])).float()
+
+
+@lru_cache(maxsize=4)
+def _interpolation(n: int, size: int) -> NDArray[np.float64]:
+    """Matrix (size, n) of cubic spline interpolation over the same field of view; index n//2 maps to size//2."""
+    at = (np.arange(size) - size // 2) * (n / size) + n // 2
+    return np.asarray(CubicSpline(np.arange(n), np.eye(n))(at))
 
 
 def _rng(seed: int, key: str, stream: str) -> np.random.Generator:
