@@ -12,11 +12,11 @@ from data_prep.mr_images.grid import Scan
 from data_prep.run.manifest import PrepError
 
 SHOWN = 6  # most names in a line, and most lines
-NAMED = re.compile(r"(?<![a-z])(?:sub|subj|subject|patient|pat|case)[-_]?[0-9a-z]*[0-9][0-9a-z]*", re.IGNORECASE)
+NAMED = re.compile(r"(?<![a-z])(?:sub|subj|subject|patient|pat|case)[-_]?[a-z]{0,3}[0-9][0-9a-z]*", re.IGNORECASE)
 BIDS = re.compile(r"(?<![a-z])sub-[0-9a-z]+", re.IGNORECASE)
 CONTRAST = re.compile(
     r"(t1|t2|pd)(w|c|ce|gd|km|map|star|rho)?|t1wc?e?|flair|dwi|adc|swi|mprage|mp2rage|space|tse|fse|gre|tof|"
-    r"(study|ses|session|visit|scan|series|run|acq|time|tp|fu)\d*|baseline|followup|brain|head|raw|n4|reg|\d",
+    r"(study|ses|session|visit|scan|series|run|acq|time|tp|fu)\d*|baseline|followup|brain|head|raw|n4|reg",
     re.IGNORECASE,
 )
 
