@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 SUFFIXES = (".nii", ".nii.gz", ".nrrd", ".mha")
 MILLIMETRES = {"meter": 1000.0, "micron": 0.001}  # of the units that a NIfTI header may name
 NO_PLACE = "no position or orientation in the header: nominal ones in outputs"
-LABELS = 8  # a volume of so few values is a mask or label map
 
 
 class Header(NamedTuple):
@@ -88,7 +87,7 @@ def read_file(path: Path, directions: str, volume: int = 0) -> Stack:
         volume: number of the volume in the file, from 0.
 
     Raises:
-        PrepError: its voxels cannot be read, or are no image.
+        PrepError: its voxels cannot be read, or are not finite.
     """
     try:
         header = _header(path)
@@ -99,8 +98,6 @@ def read_file(path: Path, directions: str, volume: int = 0) -> Stack:
         raise PrepError(f"the voxels cannot be read ({type(error).__name__}): cut short or damaged") from None
     if not np.isfinite(voxels).all():
         raise PrepError(f"{np.count_nonzero(~np.isfinite(voxels))} values are not finite (NaN or infinite)")
-    if len(np.unique(voxels[::2, ::2, ::2])) <= LABELS and len(np.unique(voxels)) <= LABELS:
-        raise PrepError(f"no more than {LABELS} different values: a mask or label map, not an image")
     return stack_of(voxels, header.grid, directions)
 
 

@@ -25,6 +25,7 @@ Size = tuple[int, int]
 SQUARE = 0.01  # relative difference of the sides of a pixel that counts as square
 TISSUE = 0.1  # share of the bright end of a volume from which a pixel counts as tissue
 LEAST_TISSUE = 0.01  # share of the pixels of a slice that is not empty
+LABELS = 8  # a volume of so few values is a mask or label map
 CUT = 0.01  # share of the tissue of a slice that may lie outside the new grid without a note
 
 
@@ -100,8 +101,10 @@ def prepare(stack: Stack, options: MROptions, size: Size) -> PreparedVolume:
         size: rows and columns afterwards.
 
     Raises:
-        PrepError: no chosen slice holds tissue.
+        PrepError: no image, or no chosen slice holds tissue.
     """
+    if len(np.unique(stack.voxels[::2, ::2, ::2])) <= LABELS and len(np.unique(stack.voxels)) <= LABELS:
+        raise PrepError(f"no more than {LABELS} different values: a mask or label map, not an image")
     old = stack.planes[0].spacing
     new = new_spacing(old, options.spacing)
     low, high = np.percentile(stack.voxels, options.percentiles).tolist()
