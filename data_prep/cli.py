@@ -133,10 +133,12 @@ def lidc(
 ) -> bool:
     """CT slices of a DICOM archive (LIDC-IDRI as downloaded, or any other), with simulated sparse-view sinograms.
 
-    Files are found by their content and grouped by SeriesInstanceUID; localizers, secondary captures, X-rays, segmentations
-    and reports are left out and listed. Slices are ordered along their normal, brought to Hounsfield units by each file's own
-    rescale, clipped to [-1000, 1000], averaged over areas to SIZE x SIZE (slices that are not square in mm are padded with
-    air first) and stored in [0, 1]. Compressed files need the extra `dicom`.
+    Files are found by their content and grouped into volumes: one patient, study, frame of reference and series, and one
+    phase where there are several. Frames of enhanced images are slices. Localizers, secondary captures, X-rays, reports, maps
+    that are not in Hounsfield units and images with burned-in annotations are left out and listed. Slices are ordered along
+    their normal, brought to Hounsfield units by each one's own rescale, clipped to [-1000, 1000], averaged over areas to SIZE
+    x SIZE (slices that are not square in mm are padded with air first) and stored in [0, 1]. Compressed files need the extra
+    `dicom`.
 
     The split keeps the slices of a patient together. A folder as OUT gets lidc.h5; a manifest (.manifest.json) is written
     beside it; neither holds identifiers, only salted hashes. A second run with the same input and options does nothing.

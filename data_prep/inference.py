@@ -123,7 +123,7 @@ def ct_file(source: str, output_dir: str, ckpt_dir: str) -> str:
     if "views" not in made:
         raise PrepError(f"the weights were not trained on CT data of `data_prep` (made by: {made.get('command', 'unknown')})")
     knobs = {name: made[name] for name in ("size", "views", "sigma", "seed", "intercept")}
-    knobs["photons"] = made.get("photons")
+    knobs |= {name: made.get(name) for name in ("photons", "burned_in")}
     options = LIDCOptions(slices="all", series="all", train=1, test=0, val=0, **knobs)
     prep = _prep_run("lidc", Path(source), output_dir, options)
     return _path(prep, lidc.prepare(prep, Path(source)), "series", source)
