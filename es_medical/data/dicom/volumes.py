@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import lru_cache
 from itertools import groupby
 from typing import Generic, NamedTuple, TypeVar
 
@@ -23,11 +24,11 @@ from es_medical.data.stack import PARALLEL
 
 SAME_PLACE = 1e-2  # mm along the normal
 OWN = 3  # so many images, each with a study or frame of reference of its own, are no volumes but an error
+SCANS = ("AcquisitionNumber", "TemporalPositionIdentifier", "EchoTime", "KVP", "ConvolutionKernel", "AcquisitionDate")
 TELLING = (
-    *("AcquisitionNumber", "TemporalPositionIdentifier", "EchoTime", "ImageType", "KVP", "ConvolutionKernel", "SeriesNumber"),
+    *(*SCANS, "ImageType", "SeriesNumber"),
     *("LossyImageCompressionRatio", "TriggerTime", "AcquisitionDateTime", "AcquisitionTime", "ContentTime", "InstanceNumber"),
 )
-SCANS = ("AcquisitionNumber", "TemporalPositionIdentifier", "EchoTime", "KVP", "ConvolutionKernel")
 IDENTIFYING = ("PatientID", "StudyInstanceUID", "FrameOfReferenceUID", "SeriesInstanceUID", *TELLING)
 
 T = TypeVar("T")
@@ -128,7 +129,7 @@ def by_place(
     most = _most(range(len(told)), places)
     if stack.problem:
         return [stack]
-    for k, name in enumerate(TELLING):
+    for k, name in enumerate(TELLING if most > 1 else SCANS):
         values = [one.telling[k] for one in told]
         equal = _equal(values)
         parts = equal if sum(_most(part, places) for part in equal) == most > 1 else _sweeps(values, places, most)
@@ -160,6 +161,9 @@ def _interleave(parts: Sequence[Sequence[int]], places: dict[int, Hashable]) -> 
     return len(list(groupby(along))) > len(parts)
 
 
+_normal = lru_cache(maxsize=4096)(normal_of)  # the slices of a series repeat their orientation
+
+
 def _places(images: Sequence[Identity]) -> dict[int, Hashable]:
     """Place of each image, by its index: direction and height along the normal, else InstanceNumber; none where unknown."""
     normals, heights = list[Vector](), defaultdict[int, list[tuple[float, int]]](list)
@@ -169,7 +173,7 @@ def _places(images: Sequence[Identity]) -> dict[int, Hashable]:
             if number := image.telling[-1]:
                 places[i] = number
             continue
-        normal = normal_of(image.orientation) if image.orientation else normal_of((1, 0, 0, 0, 1, 0))
+        normal = _normal(image.orientation or (1.0, 0.0, 0.0, 0.0, 1.0, 0.0))
         k = next((k for k, other in enumerate(normals) if normal @ other > PARALLEL), len(normals))
         if k == len(normals):
             normals.append(tuple(normal))
