@@ -99,33 +99,38 @@ def scan_file(source: str, output_dir: str, ckpt_dir: str) -> str:
 def ct_file(source: str, output_dir: str, ckpt_dir: str) -> str:
     """Return the path of a slice file of sinograms for `source`.
 
-    A slice file is returned as it is. All slices of the CT series below a folder (or in one DICOM file) are prepared into
-    `output_dir` with the options of the training data: their sinograms are simulated. The file is named by a pseudonym of the
-    source. Series that fail are left out; `raise_failures` reports them.
+    A slice file is returned as it is. All slices of the CT series below a folder (or in one DICOM file), or of measured
+    sinograms if the training data were, are prepared into `output_dir` with the options of the training data. The file is named
+    by a pseudonym of the source. What fails is left out; `raise_failures` reports it.
 
     Args:
-        source: HDF5 slice file, DICOM file, or a folder with CT series.
+        source: HDF5 slice file, DICOM file, sinogram, or a folder of them.
         output_dir: where a prepared slice file is written.
         ckpt_dir: folder of the trained weights.
 
     Raises:
         FileNotFoundError: there is no `source`, or no weights.
-        PrepError: no usable CT series, the network was not trained on CT, or `output_dir` is inside the folder of the series.
+        PrepError: no usable CT series or sinogram, the network was not trained on CT, or `output_dir` is inside `source`.
     """
     from data_prep.ct import lidc
     from data_prep.ct.options import LIDCOptions
+    from data_prep.sinogram import measured, options
     from es_medical.engine.checkpoint import read_preparation
 
     if is_slice_file(source):
         return source
     _check_outside(source, output_dir, "its images for CT series")
-    made = read_preparation(ckpt_dir).get("configuration", {})
+    preparation = read_preparation(ckpt_dir)
+    made = preparation.get("configuration", {})
+    if made.get("command") == "sinogram":
+        scan = _prep_run("sinogram", Path(source), output_dir, options.options_of_training(preparation))
+        return _path(scan, measured.prepare(scan, Path(source)), "file", source)
     if "views" not in made:
         raise PrepError(f"the weights were not trained on CT data of `data_prep` (made by: {made.get('command', 'unknown')})")
     knobs = {name: made[name] for name in ("size", "views", "sigma", "seed", "intercept")}
     knobs |= {name: made.get(name) for name in ("photons", "burned_in")}
-    options = LIDCOptions(slices="all", series="all", train=1, test=0, val=0, **knobs)
-    prep = _prep_run("lidc", Path(source), output_dir, options)
+    whole = LIDCOptions(slices="all", series="all", train=1, test=0, val=0, **knobs)
+    prep = _prep_run("lidc", Path(source), output_dir, whole)
     return _path(prep, lidc.prepare(prep, Path(source)), "series", source)
 
 

@@ -125,7 +125,7 @@ class Scanner:
             "image": "reference" if self.with_image else None,
             "scale": self.scale,
             "attenuation": self.unit,
-            "pixel": self.spacing[0] if self.spacing[0] > 0 else None,
+            "pixel": self.pixel,
         }
         return SliceHeader(
             sigma=math.nan,

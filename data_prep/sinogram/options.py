@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -142,6 +142,23 @@ class SinogramOptions:
     def shares(self) -> Shares:
         """Number or share of files for each split."""
         return Shares(self.train, self.test, self.val)
+
+
+def options_of_training(preparation: Mapping[str, Any]) -> SinogramOptions:
+    """Options that prepare all slices of a scan as the training data were, with their pixels and scale, without reference.
+
+    Args:
+        preparation: how the data of the weights was made (see `es_medical.engine.training_data.preparation`).
+
+    Raises:
+        PrepError: the weights do not hold the scale of their training.
+    """
+    made, units = preparation["configuration"], preparation.get("units")
+    if units is None:
+        raise PrepError("the weights do not hold the units of their training: prepare the scan by `data_prep sinogram --scale`")
+    kept = {field.name: made[field.name] for field in fields(SinogramOptions) if field.name in made}
+    own = {"slices": "all", "reference": False, "train": 1, "test": 0, "val": 0}
+    return SinogramOptions(**(kept | own | {name: units[name] for name in ("scale", "pixel")}))
 
 
 def _is_number(text: str) -> bool:

@@ -13,14 +13,16 @@ from torch import Tensor
 from es_medical.data import read_header
 from es_medical.data.pixels import Pixels
 from es_medical.data.schema import open_slices
+from es_medical.physics.transmission import MEASURED
 
 
 def preparation(data_file: str | Path) -> dict[str, Any]:
-    """Describe how a slice file was made: options of its command, grid, pixels, and measured lines."""
+    """Describe how a slice file was made: options of its command, grid, pixels, measured lines, units of measured sinograms."""
     header, pixels = read_header(data_file), Pixels.of(data_file)
     lines = {"measured": header.mask.tolist(), "acceleration": header.acceleration, "center_fraction": header.center_fraction}
     grid = {"size": list(header.size), "encoded_lines": header.encoded_lines, "spacing": [list(pixels.low), list(pixels.high)]}
-    return {"configuration": dict(header.configuration), **lines, **grid}
+    units = {"units": dict(header.operator[MEASURED])} if MEASURED in header.operator else {}
+    return {"configuration": dict(header.configuration), **lines, **grid, **units}
 
 
 def warn_of_other_pixels(kept: Mapping[str, Any], data_file: str | Path, folder: str | Path) -> None:

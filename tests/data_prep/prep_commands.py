@@ -14,6 +14,7 @@ from dicom_parts import scanned, source_plane, write_slice
 from idx_bytes import idx, images, put
 from mr_volumes import affine_of, head, write_nifti
 from PIL import Image
+from sinogram_scans import helsinki, line_integrals, positions
 from tiny import write_slices
 
 REAL = ("--measurements", "real", "--acceleration", 2, "--center-fraction", 0.2)
@@ -120,6 +121,29 @@ def bad_heads(folder, _):
     }
 
 
+def sinograms(folder, _):
+    """Four scans of one scanner."""
+    angles = np.arange(60) * 6.0
+    for k in range(4):
+        p = line_integrals(angles + k, positions(40, 1.5, 19.5), 400.0, 550.0)
+        helsinki(folder / "SECRETFOLDER" / f"SECRET{k}.mat", p, angles, 1.5)
+
+
+def bad_sinograms(folder, _):
+    whole = next(folder.rglob("SECRET0.mat")).read_bytes()
+    (folder / "cut.mat").write_bytes(whole[: len(whole) // 2])
+    (folder / "page.h5").write_text("<html>404</html>")
+    (folder / "void.tif").touch()
+    angles = np.arange(60) * 6.0
+    helsinki(folder / "angles.mat", line_integrals(angles, positions(40, 1.5, 19.5), 400.0, 550.0), angles[1:])
+    return {
+        "cut.mat": "damaged MATLAB file",
+        "page.h5": "not a .h5 file: it holds a web page",
+        "void.tif": "empty file (0 bytes)",
+        "angles.mat": "59 angles for a sinogram of 60 views",
+    }
+
+
 class Command(NamedTuple):
     """A command and how it is tried.
 
@@ -135,6 +159,7 @@ class Command(NamedTuple):
         preview: what a dry run says, "" where there is none; the others take a salt too.
         package: that it needs.
         like: writes the slice file that it takes, which is no raw input.
+        image: whether it has images that --without-image leaves out.
     """
 
     words: str
@@ -148,6 +173,7 @@ class Command(NamedTuple):
     preview: str = ""
     package: str = "h5py"
     like: Callable[[Path], Path] | None = None
+    image: bool = True
 
 
 SMALL_CT, SMALL_PHOTOS = ("--size", 16, "--views", 5), ("--size", 20, "--crop", 16)
@@ -181,6 +207,10 @@ COMMANDS = {
     "mnist": Command(
         "mnist", ("--sigma", 0.01), 40, (("--ratio", 0.5), "ratio 0.3 -> 0.5"), "mnist.h5", digit_files, bad_digits, False,
         "would write 40 slices of 6 x 5",
+    ),
+    "sinogram": Command(
+        "sinogram", ("--size", 16, "--views", 12, "--reference"), 4, (("--views", 10), "views 12 -> 10"), "sinograms.h5",
+        sinograms, bad_sinograms, True, "would write 4 slices of 16 x 16", image=False,
     ),
     "synthetic images": Command(
         "synthetic", ("--n", 40), 40, (("--seed", 1), "seed 0 -> 1"), "synthetic.h5", like=recorded_slices

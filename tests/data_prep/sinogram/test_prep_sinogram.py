@@ -9,9 +9,12 @@ import scipy.io
 import tifffile
 import torch
 from columns import stored
-from scans import DISCS, PHOTONS, counts, exchange, fields, helsinki, line_integrals, positions
+from sinogram_scans import DISCS, PHOTONS, counts, exchange, fields, helsinki, line_integrals, positions
 
+from data_prep.inference import ct_file
+from data_prep.run.manifest import PrepError
 from es_medical.data import read_header
+from es_medical.engine.training_data import preparation
 from es_medical.physics.ct import CT
 from es_medical.physics.ct_geometry import geometry_from_dict
 
@@ -298,3 +301,22 @@ def test_files_of_another_scanner_or_centre_fail_and_the_others_go_on(made, tmp_
     for words in ("other.mat", "another scanner than that of most files", "moved.mat", "more than half a bin off"):
         assert words in said
     assert read_header(tmp_path / "out.h5").n == 3
+
+
+def test_inference_prepares_another_scan_with_the_scale_and_pixels_of_the_training(made, tmp_path, monkeypatch):
+    geometry = {"kind": "parallel", "arc": 180, "values": "attenuation", "bin_width": WIDTH}
+    np.save(tmp_path / "a.npy", line_integrals(PARALLEL, positions(BINS, WIDTH, 59.5)))
+    _, _, trained = made(tmp_path / "a.npy", "--views", 30, "--reference", "--beam-hardening", "0.01", geometry=geometry)
+    kept = json.loads(json.dumps(preparation(trained)))
+    monkeypatch.setattr("es_medical.engine.checkpoint.read_preparation", lambda _: kept)
+    np.save(tmp_path / "patient.npy", 0.3 * line_integrals(PARALLEL, positions(BINS, WIDTH, 61.0)))
+    out = ct_file(str(tmp_path / "patient.npy"), str(tmp_path / "eval"), "")
+    assert "patient" not in out
+    assert not read_header(out).has_image
+    assert scanner(out)[1] == scanner(trained)[1] | {"image": None}
+    assert read_header(out).operator["angles"] == read_header(trained).operator["angles"]
+    before, now = (read_header(file).operator.get("shift", 0.0) for file in (trained, out))
+    assert now - before == pytest.approx(-1.5 * WIDTH / scanner(out)[1]["pixel"], abs=0.1)
+    kept.pop("units")
+    with pytest.raises(PrepError, match="do not hold the units"):
+        ct_file(str(tmp_path / "patient.npy"), str(tmp_path / "eval"), "")
