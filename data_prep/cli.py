@@ -66,7 +66,7 @@ def prep_run(
 
 @command(app)
 def fastmri(
-    src: Annotated[Path, typer.Argument(help="Folder (searched recursively) or one .h5 file of fastMRI volumes.")],
+    src: Annotated[Path, typer.Argument(help="Folder (searched recursively) or one file of fastMRI volumes or raw data.")],
     out: Out,
     options: FastMRIOptions,
     workers: Workers = None,
@@ -74,14 +74,14 @@ def fastmri(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check every file; write nothing.")] = False,
     overwrite: Overwrite = False,
 ) -> bool:
-    """FastMRI volumes (and ISMRMRD raw files, with --measurements real), undersampled by one mask.
+    """FastMRI volumes (with --measurements real also ISMRMRD, Siemens twix, .npy and .mat), undersampled by one mask.
 
     Synthetic: the ground truth is reconstruction_esc or reconstruction_rss, or the image of fully sampled k-space where there
     is neither; its k-space is simulated once. Undersampled files without reconstruction are skipped.
 
     Real: the recorded k-space is resampled (sinc, without aliasing) to the grid of the reconstruction; the noise level of
     each slice is estimated and stored. The scale, coil compression and sensitivity maps (ESPIRiT, extra `coils`) use measured
-    lines only.
+    lines only. A fully sampled kz of a 3-D scan is transformed to slices. docs/inputs.md says what is read, refused, assumed.
 
     The split keeps the volumes of a patient together. A folder as OUT gets fastmri.h5; a manifest (.manifest.json) is
     written beside it. A second run with the same input and options does nothing; an interrupted one leaves nothing and

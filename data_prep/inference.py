@@ -19,6 +19,7 @@ from data_prep.images.inpainting import Photo, photo_plan
 from data_prep.images.options import DIV2KOptions, MaskKind, MNISTOptions
 from data_prep.images.sensing import Digit, digit_plan
 from data_prep.mri import fastmri
+from data_prep.mri.array_file import GivenMask
 from data_prep.mri.options import FastMRIOptions
 from data_prep.run.folders import digest_or_nothing
 from data_prep.run.manifest import PrepError, Pseudonyms, check_replaceable, default_salt, manifest_path
@@ -184,13 +185,13 @@ def options_of_training(preparation: Mapping[str, Any]) -> FastMRIOptions:
             f"the weights were trained on data of another kind ({made}): prepare the scan by `python -m data_prep` and "
             "give the slice file"
         )
-    kept = {name: value for name, value in _known(FastMRIOptions, preparation).items() if name != "normalise"}
-    mask = "".join("01"[bool(measured)] for measured in preparation["measured"])
-    lines = {name: preparation[name] for name in ("acceleration", "center_fraction")}
-    own = {"slices": "all", "train": 1, "test": 0, "val": 0, "with_image": False, "mask": mask}
-    own |= {"size": tuple(preparation["size"]), "encoded_lines": preparation["encoded_lines"]}
+    replaced = ("normalise", "mask", "encoded_lines")
+    kept = {name: value for name, value in _known(FastMRIOptions, preparation).items() if name not in replaced}
+    lines = (preparation[name] for name in ("acceleration", "center_fraction", "encoded_lines"))
+    own = {"slices": "all", "train": 1, "test": 0, "val": 0, "with_image": False, "size": tuple(preparation["size"])}
+    own |= {"mask_from": GivenMask(np.asarray(preparation["measured"], bool), *lines)}
     own |= {"sigma": None, "added_noise": 0.0}  # the scan has its own noise, and needs no more
-    return FastMRIOptions(**(kept | lines | own))
+    return FastMRIOptions(**(kept | own))
 
 
 def is_slice_file(source: str) -> bool:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data_prep.mri.common_grid import common_recording
-from data_prep.mri.fastmri_file import FASTMRI_SIZE
+from data_prep.mri.array_file import SUFFIXES as ARRAYS
+from data_prep.mri.array_file import read_axes
+from data_prep.mri.common_grid import Grid, common_grid, common_recording, field_of, grid_note, pixel_remark
 from data_prep.mri.options import FastMRIOptions
-from data_prep.mri.recorded import RecordedTarget, RecordedVolume, inspect_recorded
+from data_prep.mri.recorded import Layout, RecordedTarget, RecordedVolume, inspect_recorded
 from data_prep.mri.recording import Recording
 from data_prep.mri.simulation import Simulation, Volume, Wanted, inspect
+from data_prep.mri.twix_file import TWIX
 from data_prep.run.folders import Source, digest_or_nothing, find_sources, without_copies
-from data_prep.run.manifest import Outcome, PrepError, Pseudonyms, SkipError, check_replaceable
+from data_prep.run.manifest import SUFFIXES, Outcome, PrepError, Pseudonyms, SkipError, check_replaceable
 from data_prep.run.plan import Inventory, Made, Plan, Preview, Tally, Task
 from data_prep.run.runner import PrepRun, run
 from data_prep.run.splits import BEYOND, split_subjects
 from es_medical.data import Shapes, SliceHeader, SliceRecord
+from es_medical.splits import unit_of
 
 AnyVolume = Volume | RecordedVolume
 Pipeline = Simulation | Recording
@@ -49,7 +52,7 @@ def prepare(prep: PrepRun[FastMRIOptions], source: Path, dry_run: bool = False, 
     Raises:
         PrepError: no input, nothing to write, or OUT exists and is no slice file.
     """
-    sources, stray = find_sources(source, prep.out)
+    sources, stray = find_sources(source, prep.out, suffixes_of(prep.options))
     check_replaceable(prep.out, overwrite)
     digests = list(prep.mapped(digest_or_nothing, [item.path for item in sources], "digests"))
     items = list(zip(sources, digests, strict=True))
@@ -77,7 +80,8 @@ def plan(
     volumes = [item for item in found if not isinstance(item, Outcome)]
     if not volumes:
         prep.give_up([*stray, *outcomes], f"no usable volume among {len(items)} files of {source}")
-    pipeline, misfits = choose_pipeline(volumes, options)
+    grid = common_grid(volumes, options.size)
+    pipeline, misfits = choose_pipeline(volumes, options, grid)
     outcomes += [Outcome(volume.name, "failed", misfits[volume.digest]) for volume in volumes if volume.digest in misfits]
     fitting = [volume for volume in volumes if volume.digest not in misfits]
     prep.say(*remarks(fitting, pipeline, options))
@@ -89,7 +93,7 @@ def plan(
         shapes=Shapes.kspace(pipeline.size, pipeline.coils),
         make=partial(make, pipeline=pipeline, pseudonyms=prep.pseudonyms),
         tasks=chunks(planned, pipeline),
-        report=partial(report, planned={item.volume.name: item for item in planned}),
+        report=partial(report, planned={item.volume.name: item for item in planned}, remark=partial(note, grid, options)),
         outcomes=[*outcomes, *left_out],
         coils=pipeline.coils,
         whole=frozenset(volume.name for volume, _ in planned if volume.whole),
@@ -98,26 +102,25 @@ def plan(
     )
 
 
+def suffixes_of(options: FastMRIOptions) -> frozenset[str]:
+    """Ends of the names of files that are read."""
+    recorded = {TWIX, *(ARRAYS if options.axes else ())} if options.measurements == "real" else ()
+    return frozenset({*SUFFIXES, *recorded})
+
+
 def check(item: tuple[Source, str], options: FastMRIOptions) -> AnyVolume | Outcome:
     """Check one file: return its volume, or an outcome that says what is wrong with it."""
     source, digest = item
     try:
         if options.measurements == "real":
             target: RecordedTarget = "rss" if options.target == "rss" else "auto"
-            return inspect_recorded(source.path, source.name, digest, options.coils, options.slices, target)
+            layout = Layout(read_axes(options.axes) if options.axes else (), options.variable or "")
+            return inspect_recorded(source.path, source.name, digest, options.coils, options.slices, target, layout)
         return inspect(source.path, source.name, digest, Wanted(options.coils, options.target, options.slices))
     except PrepError as error:
         return Outcome(source.name, "skipped" if isinstance(error, SkipError) else "failed", str(error), error.detail)
     except Exception as error:  # one bad file never stops the others
         return Outcome(source.name, "failed", f"unexpected {type(error).__name__}", detail=str(error))
-
-
-def common_size(volumes: Sequence[AnyVolume], size: int | tuple[int, int] | None) -> tuple[int, int]:
-    """(H, W) of the slices: the requested size, else that of all targets, else fastMRI's 320 x 320 if they differ."""
-    if size is not None:
-        return (size, size) if isinstance(size, int) else size
-    sizes = {volume.size for volume in volumes}
-    return sizes.pop() if len(sizes) == 1 else FASTMRI_SIZE
 
 
 def assign(volumes: Sequence[AnyVolume], options: FastMRIOptions) -> tuple[list[Planned], list[Outcome]]:
@@ -130,15 +133,22 @@ def assign(volumes: Sequence[AnyVolume], options: FastMRIOptions) -> tuple[list[
     return planned, [*outcomes, *beyond]
 
 
-def choose_pipeline(volumes: Sequence[AnyVolume], options: FastMRIOptions) -> tuple[Pipeline, dict[str, str]]:
+def choose_pipeline(volumes: Sequence[AnyVolume], options: FastMRIOptions, grid: Grid) -> tuple[Pipeline, dict[str, str]]:
     """Choose the preparation that all slices share; also return the volumes that do not fit it (digest -> cause)."""
     recorded = [volume for volume in volumes if isinstance(volume, RecordedVolume)]
     if recorded:
-        return common_recording(recorded, options, common_size(recorded, options.size))
-    size = common_size(volumes, options.size)
+        return common_recording(recorded, options, grid)
     sigma = float(options.sigma or 0)
     knobs = options.acceleration, options.center_fraction, sigma, options.seed, options.with_image, options.mask_seed
-    return Simulation(size, *knobs, by=options.normalise or "slice"), {}
+    images = [volume for volume in volumes if isinstance(volume, Volume)]
+    fields = {image.digest: field_of(grid.size, grid.spacing or image.spacing, image.spacing) for image in images}
+    return Simulation(grid.size, *knobs, by=options.normalise or "slice", fields=fields), {}
+
+
+def note(grid: Grid, options: FastMRIOptions, volume: AnyVolume) -> str:
+    """What a user should know about a volume and the grid of the file, or ""."""
+    own = "" if options.native_width else grid_note(volume, grid, options.size is not None)
+    return "; ".join(part for part in (volume.note, own) if part)
 
 
 def remarks(volumes: Sequence[AnyVolume], pipeline: Pipeline, options: FastMRIOptions) -> Iterator[str]:
@@ -147,6 +157,8 @@ def remarks(volumes: Sequence[AnyVolume], pipeline: Pipeline, options: FastMRIOp
     coils = min([volume.coils for volume in recorded], default=0)
     if 0 < coils < options.virtual_coils and coils < max(volume.coils for volume in recorded):
         yield f"{pipeline.coils} virtual coils: one volume has no more than {coils}, and one file has one number of coils"
+    if len({volume.size for volume in volumes}) == 1 and (remark := pixel_remark(volumes)):
+        yield remark
     stored = sum(volume.mask is not None for volume in recorded)
     if stored:
         ignored = "the mask asked for is not used" if options.mask else "--acceleration and --center-fraction are not used"
@@ -183,18 +195,20 @@ def make(chunk: Chunk, pipeline: Pipeline, pseudonyms: Pseudonyms) -> Made:
     return Made(records, notes)
 
 
-def report(tally: Tally, planned: dict[str, Planned]) -> Iterable[Outcome]:
+def report(tally: Tally, planned: dict[str, Planned], remark: Callable[[AnyVolume], str]) -> Iterable[Outcome]:
     """Outcome of a volume: either every chosen slice is taken, or none."""
     volume = planned[tally.name].volume
     if tally.failures:
         return tally.failures
     if tally.n == 0:
         return [Outcome(tally.name, "failed", "every chosen slice is blank")]
-    notes = [volume.note] if volume.note else []
+    notes = [said] if (said := remark(volume)) else []
     return [tally.done([*notes, *tally.shares(len(volume.slices), " slices")], volume.target)]
 
 
 def report_targets(header: SliceHeader, outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """Say where the ground truth comes from."""
+    """Say where the ground truth comes from, and what a mask of samples measures."""
+    if unit_of(header.mask) == "samples":
+        yield f"mask of samples: {int(header.mask.sum())} of {header.mask.numel()} (acceleration {header.acceleration:g})"
     for target in sorted({outcome.target for outcome in outcomes if outcome.target and header.has_image}):
         yield f"ground truth from {target}: {sum(outcome.target == target for outcome in outcomes)} volumes"

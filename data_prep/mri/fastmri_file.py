@@ -12,8 +12,9 @@ import h5py
 import numpy as np
 
 from data_prep.mri.ismrmrd_header import Encoding, parse_header
+from data_prep.mri.partitions import central
 from data_prep.run.manifest import PrepError, SkipError
-from es_medical.data.hdf5 import damage_as, links, missing_filter, overstated, why_closed
+from es_medical.data.hdf5 import PARTS, as_complex, complex_fields, damage_as, links, missing_filter, overstated, why_closed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,7 +27,6 @@ RECONSTRUCTIONS = ("reconstruction_esc", "reconstruction_rss")
 FASTMRI_SIZE = (320, 320)
 FINEST = 8  # largest ratio of pixels and samples along an axis: scanners interpolate by 2 or 4
 COILS_OF_RANK = {3: "single", 4: "multi"}
-PARTS = (("real", "imag"), ("re", "im"), ("r", "i"))  # names of the fields of complex numbers, in any case
 
 
 @contextmanager
@@ -118,31 +118,6 @@ def read_kspace(file: h5py.File, index: int) -> NDArray[np.complexfloating]:
     if not np.iscomplexobj(k):
         raise PrepError(f"kspace is {k.dtype}, expected complex: its imaginary part is lost")
     return k
-
-
-def as_complex(x: NDArray, pairs: bool = False) -> NDArray:
-    """Join real and imaginary part: the fields of compound values (see `PARTS`), or a last axis of 2 if they are `pairs`.
-
-    >>> as_complex(np.array([[1.0, 2.0]]), pairs=True)
-    array([1.+2.j])
-    """
-    fields = complex_fields(x.dtype)
-    if fields is None and not pairs:
-        return x
-    real, imaginary = (x[fields[0]], x[fields[1]]) if fields else (x[..., 0], x[..., 1])
-    return real + 1j * imaginary if real.dtype.itemsize > 4 else real.astype(np.float32) + np.complex64(1j) * imaginary
-
-
-def complex_fields(dtype: np.dtype) -> tuple[str, str] | None:
-    """The names of the real and the imaginary part among the fields of compound values, or None if they are others.
-
-    >>> complex_fields(np.dtype([("Im", "f4"), ("Re", "f4")]))
-    ('Re', 'Im')
-    """
-    given = {name.lower(): name for name in dtype.names or ()}
-    found = next((parts for parts in PARTS if given.keys() == {*parts}), None)
-    plain = found is not None and all(dtype[given[part]].kind in "fiu" and not dtype[given[part]].shape for part in found)
-    return (given[found[0]], given[found[1]]) if found and plain else None
 
 
 def _is_pairs(data: h5py.Dataset) -> bool:
@@ -244,8 +219,9 @@ class FastMRIVolume:
     """A file in fastMRI's layout as a `RawVolume`, read slice by slice.
 
     Args:
-        file: the open HDF5 file: `kspace` (slices, H, W) or (slices, coils, H, W); optional `mask` (W,), `ismrmrd_header`
-            and `reconstruction_*`, which gives the size of the reconstruction.
+        file: the open HDF5 file: `kspace` (slices, H, W) or (slices, coils, H, W), or partitions of a 3-D acquisition where
+            the header announces as many; optional `mask` (W,), `ismrmrd_header` and `reconstruction_*`, which gives the size
+            of the reconstruction.
 
     Raises:
         PrepError: there is no such k-space, or the mask does not fit.
@@ -263,6 +239,7 @@ class FastMRIVolume:
         self.n_slices, self.coils = shape[0], shape[1] if COILS_OF_RANK[len(shape)] == "multi" else 0
         self.size: tuple[int, int] = (shape[-2], shape[-1])
         self.encoding = self._encoding()
+        self.slices = self._slices()
         self.mask = self._mask()
         self.subject = patient(file)
 
@@ -277,14 +254,27 @@ class FastMRIVolume:
         """None: the layout holds no orientation."""
         return None
 
+    def _slices(self) -> range | tuple[()]:
+        """Slices inside the reconstructed field of view if the header announces the partitions of a 3-D acquisition."""
+        announced, found = self.encoding.partitions, self.n_slices
+        if announced > 1 and announced != found:
+            raise PrepError(f"the header announces {announced} partitions of a 3-D acquisition, kspace has {found}")
+        return central(announced, self.encoding.kept) if announced > 1 else ()
+
     def _encoding(self) -> Encoding:
-        """Encoding of the header, with the size of the stored reconstruction and the pixel spacing of the stored k-space."""
+        """Encoding of the header, with the size of the stored reconstruction and the pixel spacing of the stored k-space.
+
+        A stored reconstruction is the centre of the image of the stored k-space, so it has the same pixels.
+        """
         encoding = parse_header(scalar(self._file, "ismrmrd_header"))
         if encoding.recorded is not None:
             rows, columns = (m / n for m, n in zip(encoding.recorded, self.size, strict=True))
             encoding = encoding._replace(pixel=(encoding.pixel[0] * rows, encoding.pixel[1] * columns))
         stored = [shape_of(self._file, key) for key in RECONSTRUCTIONS if key in self._file]
-        return encoding._replace(size=stored[0][1:]) if stored and len(stored[0]) == 3 and 0 not in stored[0] else encoding
+        if not stored or len(stored[0]) != 3 or 0 in stored[0]:
+            return encoding
+        spacing = encoding.pixel if np.isfinite(encoding.pixel).all() else encoding.spacing
+        return encoding._replace(size=stored[0][1:], spacing=spacing)
 
     def _mask(self) -> NDArray[np.bool_] | None:
         if "mask" not in self._file:

@@ -7,12 +7,13 @@ headers ("heads") are read at once, the samples of a slice in one call, and the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 import h5py
 import numpy as np
 
-from data_prep.mri.ismrmrd_geometry import stack_slices
+from data_prep.mri.ismrmrd_geometry import slab_heads, stack_slices
 from data_prep.mri.ismrmrd_header import Encoding, Scan, parse_header, parse_scan
 from data_prep.mri.ismrmrd_lines import Lines, encoding_space, flagged, plan_lines
 from data_prep.run.manifest import PrepError
@@ -33,54 +34,80 @@ def is_ismrmrd(file: h5py.File) -> bool:
     return isinstance(group, h5py.Group) and ("xml" in group or "data" in group)
 
 
-class IsmrmrdVolume:
-    """A Cartesian 2-D scan of one or more slices in an open ISMRMRD file (see `is_ismrmrd`), as a `RawVolume`.
+class Reader(Protocol):
+    """Reads the samples (coils, samples) of each acquisition at increasing positions; raises PrepError with the name `what`."""
 
-    Lines are placed on the encoded grid of the header, with k = 0 at index n//2 of both axes; readout oversampling is kept.
-    Readouts of one line that differ in the counter ``average`` are averaged. Slices are ordered by position along the normal
-    where positions are known, else by slice counter.
+    def __call__(self, index: NDArray[np.int64], coils: int, recorded: int, what: str) -> list[NDArray[np.complex64]]:
+        """Samples of each."""
+
+
+def open_ismrmrd(file: h5py.File) -> AcquisitionVolume:
+    """The scan in an open ISMRMRD file (see `is_ismrmrd`).
 
     The heads of all acquisitions are read at once, samples of one slice at a time.
 
     Raises:
         PrepError: the file holds another kind of scan, or is damaged; the message says what was found and what was expected.
     """
+    group = file[GROUP]
+    data = check_records(group.get("data"), f"{GROUP}/data", ", ".join(sorted(group)))
+    xml, heads = _header(group), read_heads(data)
+    return AcquisitionVolume(partial(read_samples, data), heads, parse_header(xml, encoding_space(heads)), parse_scan(xml))
 
-    def __init__(self, file: h5py.File) -> None:
-        group = file[GROUP]
-        self._data = data = check_records(group.get("data"), f"{GROUP}/data", ", ".join(sorted(group)))
-        xml, heads = _header(group), read_heads(data)
-        scan = parse_scan(xml)
-        self.encoding: Encoding = parse_header(xml, encoding_space(heads))
-        self._lines = lines = plan_lines(heads, self.encoding)
+
+class AcquisitionVolume:
+    """A Cartesian scan of one or more slices, or of one 3-D slab, as a `RawVolume`.
+
+    Lines are placed on the encoded grid of the header, with k = 0 at index n//2 of both axes; readout oversampling is kept.
+    Readouts of one line that differ in the counter ``average`` are averaged. Slices are ordered by position along the normal
+    where positions are known, else by slice counter. Of a slab, `kspace` gives partitions; see `data_prep.mri.partitions`.
+
+    Args:
+        read: reads samples.
+        heads: (acquisitions,) heads of all acquisitions, with the fields of ISMRMRD.
+        encoding: encoding space of the imaging readouts.
+        scan: scanner and patient.
+
+    Raises:
+        PrepError: another kind of scan; the message says what was found and what was expected.
+    """
+
+    def __init__(self, read: Reader, heads: NDArray, encoding: Encoding, scan: Scan) -> None:
+        self._read, self.encoding = read, encoding
+        self._lines = lines = plan_lines(heads, encoding)
         by_slice = {int(number): heads[lines.index[lines.slice == number]] for number in np.unique(lines.slice)}
-        self._stack = stack_slices(by_slice, self.encoding, lines.size, forward_fft="siemens" in scan.vendor)
+        siemens = "siemens" in scan.vendor
+        if encoding.partitions > 1:
+            by_slice = slab_heads(heads[lines.index[:1]], encoding, forward_fft=siemens)
+        self._stack = stack_slices(by_slice, encoding, lines.size, forward_fft=siemens)
         self.n_slices: int = len(self._stack.order)
+        self.slices = self._stack.order if encoding.partitions > 1 else ()
         self.coils: int = lines.readout.coils if lines.readout.coils > 1 else 0
         self.size: tuple[int, int] = lines.size
-        self.mask: NDArray[np.bool_] | None = _mask(lines, self.encoding.measured)
+        self.mask: NDArray[np.bool_] | None = _mask(lines, encoding.measured)
         self.subject: str = scan.patient
         self.noise_covariance: NDArray[np.complexfloating] | None
-        self.noise_covariance, noise_note = _noise_covariance(data, heads, lines, scan)
+        self.noise_covariance, noise_note = _noise_covariance(read, heads, lines, scan)
         self.note: str = "; ".join(note for note in (*lines.notes, *self._stack.notes, noise_note) if note)
 
     def kspace(self, index: int) -> NDArray[np.complex64]:
-        """K-space of one slice, (H, W), or (coils, H, W) if there is more than one channel.
+        """K-space of one slice or partition, (H, W), or (coils, H, W) if there is more than one channel.
 
         Raises:
             PrepError: it cannot be read, or holds NaN or infinite values.
         """
         lines, readout = self._lines, self._lines.readout
-        chosen = np.flatnonzero(lines.slice == self._stack.order[index])
+        chosen = np.flatnonzero(lines.slice == (index if self.slices else self._stack.order[index]))
         chosen = chosen[np.argsort(lines.index[chosen])]
-        samples = read_samples(self._data, lines.index[chosen], readout.coils, readout.recorded, f"slice {index}")
+        name = f"{'partition' if self.slices else 'slice'} {index}"
+        samples = self._read(lines.index[chosen], readout.coils, readout.recorded, name) if len(chosen) else []
         kept, rows = slice(*readout.samples), slice(*readout.rows)
         k = np.zeros((self.size[1], readout.coils, self.size[0]), np.complex64)  # a line is written in one piece
         with np.errstate(invalid="ignore", over="ignore"):  # infinite values are refused below
             for line, column, reverse in zip(samples, lines.column[chosen], lines.reverse[chosen], strict=True):
                 k[column, :, rows] += (line[:, ::-1] if reverse else line)[:, kept]
         if not np.isfinite(k.view(np.float32)).all():
-            raise PrepError(f"slice {index} holds NaN or infinite values")
+            raise PrepError(f"{name} holds NaN or infinite values")
         if lines.averages[1] > 1:
             count = np.bincount(lines.column[chosen], minlength=self.size[1])
             k /= np.maximum(count, 1).astype(np.float32)[:, None, None]
@@ -124,9 +151,7 @@ def _mask(lines: Lines, measured: tuple[int, int] | None) -> NDArray[np.bool_] |
     return None if acquired[first:stop].all() else acquired
 
 
-def _noise_covariance(
-    data: h5py.Dataset, heads: NDArray, lines: Lines, scan: Scan
-) -> tuple[NDArray[np.complex128] | None, str]:
+def _noise_covariance(read: Reader, heads: NDArray, lines: Lines, scan: Scan) -> tuple[NDArray[np.complex128] | None, str]:
     """(coils, coils) covariance of the real, and of the imaginary, parts of the noise in `kspace`, and a note.
 
     Noise of variance V recorded with dwell time t has variance V t / (T b) in samples of dwell time T, where b is the header's
@@ -139,7 +164,7 @@ def _noise_covariance(
     coils, dwell = lines.readout.coils, float(heads["sample_time_us"][lines.index[0]])
     total, outer, n, known = np.zeros(coils, complex), np.zeros((coils, coils), complex), 0, True
     for i in noise.tolist():
-        x, factor = _noise_samples(data, heads[i], i, coils, dwell)
+        x, factor = _noise_samples(read, heads[i], i, coils, dwell)
         total, outer, n, known = total + x.sum(1), outer + x @ x.conj().T, n + x.shape[1], known and factor
     if n <= coils:
         return None, f"{n} noise samples of {coils} channels are too few for a covariance"
@@ -153,14 +178,12 @@ def _noise_covariance(
     return covariance, "" if known else "dwell times are not all known: noise covariance taken without a bandwidth correction"
 
 
-def _noise_samples(
-    data: h5py.Dataset, head: np.void, index: int, coils: int, dwell: float
-) -> tuple[NDArray[np.complex128], bool]:
+def _noise_samples(read: Reader, head: np.void, index: int, coils: int, dwell: float) -> tuple[NDArray[np.complex128], bool]:
     """(coils, n) samples of one noise readout, scaled to the bandwidth of the imaging readouts, and whether that is known."""
     recorded, own = int(head["number_of_samples"]), int(head["active_channels"])
     if own != coils:
         raise PrepError(f"the noise measurement has {own} channels, the imaging readouts have {coils}")
-    x = read_samples(data, np.array([index]), coils, recorded, "the noise measurement")[0].astype(complex)
+    x = read(np.array([index]), coils, recorded, "the noise measurement")[0].astype(complex)
     x = x[:, int(head["discard_pre"]) : recorded - int(head["discard_post"])]
     if not np.isfinite(x).all():
         raise PrepError("the noise measurement holds NaN or infinite values")

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from data_prep.mri.partitions import central
 from es_medical.data.geometry import Geometry
 from es_medical.data.stack import along_normal, same_orientation
 
@@ -79,6 +80,28 @@ def stack_slices(
     return Stack(
         tuple(numbers[i] for i in order), tuple(ordered), tuple(note for note in (*dict.fromkeys(notes), note) if note)
     )
+
+
+def slab_heads(head: NDArray, encoding: Encoding, *, forward_fft: bool = False) -> dict[int, NDArray]:
+    """Heads of the slices of a 3-D slab inside the reconstructed field of view: the given one, moved along the slab.
+
+    The position of a slab is that of its centre, index n//2 of the transformed partitions. As in the plane, the inverse FFT of
+    Siemens' k-space runs against the slice direction.
+
+    Args:
+        head: (1,) head of a readout of the slab.
+        encoding: its number of partitions and slices, and the thickness of a slice.
+        forward_fft: see `stack_slices`.
+    """
+    directions = [head[0][name].astype(float) for name in ("read_dir", "phase_dir", "slice_dir")]
+    normal = directions[2] if directions[2].any() else np.cross(*directions[:2])
+    step = (-1 if forward_fft else 1) * encoding.slice_thickness * normal
+    found = {}
+    for i in central(encoding.partitions, encoding.kept):
+        found[i] = head.copy()
+        if np.isfinite(step).all():
+            found[i]["position"] += (i - encoding.partitions // 2) * step
+    return found
 
 
 def _plane(heads: NDArray, encoding: Encoding, size: tuple[int, int], sign: int, notes: list[str]) -> Geometry | None:

@@ -20,9 +20,11 @@ class Encoding(NamedTuple):
         size: (H, W) of the reconstruction, or None.
         measured: first and one past the last k-space column inside the encoding limits, or None.
         pixel: row and column spacing in mm of the recorded grid (encoded field of view / encoded matrix), NaN where unknown.
-        slice_thickness: encoded field of view in mm across the slice, NaN where unknown.
+        slice_thickness: encoded field of view in mm across the slice, or across a partition in 3-D; NaN where unknown.
         recorded: (H, W) of the recorded grid (encoded matrix), or None.
         partitions: number of encoded partitions (z); 1 in 2-D, also where unknown.
+        kept: number of slices inside the reconstructed field of view, without slice oversampling; 1 in 2-D.
+        partition_center: encoding step in z at k = 0, or None.
         center: encoding step at k = 0, or None.
         trajectory: ``cartesian``, ``epi``, ``radial``, ...; empty if the header does not give it.
         calibration: calibration mode of parallel imaging: ``embedded``, ``separate``, ...; empty if not given.
@@ -36,6 +38,8 @@ class Encoding(NamedTuple):
     slice_thickness: float = NAN
     recorded: tuple[int, int] | None = None
     partitions: int = 1
+    kept: int = 1
+    partition_center: int | None = None
     center: int | None = None
     trajectory: str = ""
     calibration: str = ""
@@ -72,16 +76,21 @@ def parse_header(xml: bytes | str, space: int = 0) -> Encoding:
     size, spacing = _grid(node, "reconSpace")
     recorded, pixel = _grid(node, "encodedSpace")
     center = _number(node, "encodingLimits/kspace_encoding_step_1/center", NAN)
-    thickness = _number(node, "encodedSpace/fieldOfView_mm/z", NAN)
+    partitions = max(int(_number(node, "encodedSpace/matrixSize/z", 1)), 1)
+    slab, covered = (_number(node, f"{space}/fieldOfView_mm/z", NAN) for space in ("encodedSpace", "reconSpace"))
+    kept = round(partitions * covered / slab) if slab > 0 and covered > 0 else partitions
+    middle = _number(node, "encodingLimits/kspace_encoding_step_2/center", NAN)
     slices = _number(node, "encodingLimits/slice/maximum", NAN)
     return Encoding(
         spacing=spacing,
         size=size,
         measured=_measured(node),
         pixel=pixel,
-        slice_thickness=thickness if thickness > 0 else NAN,
+        slice_thickness=slab / partitions if slab > 0 else NAN,
         recorded=recorded,
-        partitions=max(int(_number(node, "encodedSpace/matrixSize/z", 1)), 1),
+        partitions=partitions,
+        kept=min(max(kept, 1), partitions),
+        partition_center=None if np.isnan(middle) else int(middle),
         center=None if np.isnan(center) else int(center),
         trajectory=_text(node, "trajectory").lower(),
         calibration=_text(node, "parallelImaging/calibrationMode").lower(),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from data_prep.mri.partitions import check_counted, slices_of
 from data_prep.run.manifest import PrepError
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Lines:
 
     Attributes:
         index: (n,) row of the file's acquisitions.
-        slice: (n,) slice counter.
+        slice: (n,) slice counter; in 3-D the partition, with k = 0 at index n//2.
         column: (n,) column of the recorded grid.
         reverse: (n,) bool, acquired from the last row to the first.
         size: (H, W) of the recorded grid.
@@ -107,18 +108,18 @@ def plan_lines(heads: NDArray, encoding: Encoding) -> Lines:
         encoding: the header's encoding space of the imaging readouts.
 
     Raises:
-        PrepError: the scan is not Cartesian 2-D with one image per slice, or its counters contradict each other.
+        PrepError: the scan is not Cartesian with one image per slice, or one slab; or its counters contradict each other.
     """
     _check_trajectory(encoding)
     imaging, calibration = _kinds(heads)
-    _check_one_image(heads[imaging])
+    _check_one_image(heads[imaging], encoding)
     height, width = _grid(encoding)
     readout = _readout(heads[imaging], height)
     _check_columns(_columns(heads[imaging], encoding), encoding)
     added, calibration_note = _calibration(heads, imaging, calibration, encoding)
     index = np.concatenate([np.flatnonzero(imaging), added])
     column = _columns(heads[index], encoding)
-    slices = heads["idx"]["slice"][index].astype(np.int64)
+    slices = slices_of(heads[index], encoding)
     reverse = flagged(heads[index], ["REVERSE"])
     averages = _averages(slices, column, heads["idx"]["average"][index])
     _check_slices(slices, encoding)
@@ -154,8 +155,6 @@ def _kinds(heads: NDArray) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
 def _check_trajectory(encoding: Encoding) -> None:
     if encoding.trajectory != "cartesian":
         raise PrepError(f"trajectory {encoding.trajectory or 'not given in the header'!r}, expected 'cartesian'")
-    if encoding.partitions > 1:
-        raise PrepError(f"3-D encoding with {encoding.partitions} partitions, expected 2-D slices")
 
 
 def _grid(encoding: Encoding) -> tuple[int, int]:
@@ -178,11 +177,12 @@ def _single(heads: NDArray, name: str) -> int:
     return int(values[0])
 
 
-def _check_one_image(heads: NDArray) -> None:
-    if (heads["idx"]["kspace_encode_step_2"] > 0).any():
-        raise PrepError(
-            f"3-D encoding: kspace_encode_step_2 takes {_values(heads['idx']['kspace_encode_step_2'])}, expected 2-D slices"
-        )
+def _check_one_image(heads: NDArray, encoding: Encoding) -> None:
+    steps, slabs = heads["idx"]["kspace_encode_step_2"], heads["idx"]["slice"]
+    if encoding.partitions == 1 and (steps > 0).any():
+        raise PrepError(f"kspace_encode_step_2 takes {_values(steps)}, but the header announces no partitions")
+    if encoding.partitions > 1 and len(np.unique(slabs)) > 1:
+        raise PrepError(f"3-D encoding of several slabs (slice counter {_values(slabs)}), expected one: split the file")
     varying = [f"{name} ({_values(heads['idx'][name])})" for name in ONE_IMAGE if len(np.unique(heads["idx"][name])) > 1]
     if varying:
         raise PrepError(f"several images per slice: {'; '.join(varying)}; expected one value of each: split the file")
@@ -257,18 +257,19 @@ def _calibration(
     return candidates[new], f"{left_out} calibration lines that do not fit on the grid are left out" if left_out else ""
 
 
-def _line_keys(heads: NDArray) -> list[tuple[int, int]]:
-    """Slice and encoding step of each readout."""
-    return list(zip(*(heads["idx"][name].tolist() for name in ("slice", "kspace_encode_step_1")), strict=True))
+def _line_keys(heads: NDArray) -> list[tuple[int, ...]]:
+    """Slice and encoding steps of each readout."""
+    names = ("slice", "kspace_encode_step_1", "kspace_encode_step_2")
+    return list(zip(*(heads["idx"][name].tolist() for name in names), strict=True))
 
 
 def _fits(own: NDArray, imaging: NDArray, encoding: Encoding) -> NDArray[np.bool_]:
     """(n,) bool: calibration lines that match the imaging readouts and lie on the grid."""
     columns, (first, stop) = _columns(own, encoding), _limits(encoding)
-    fits = (columns >= first) & (columns < stop) & np.isin(own["idx"]["slice"], imaging["idx"]["slice"])
+    fits = (columns >= first) & (columns < stop) & np.isin(slices_of(own, encoding), slices_of(imaging, encoding))
     for name in ALIKE:
         fits &= own[name] == imaging[0][name]
-    for name in (*ONE_IMAGE, "kspace_encode_step_2"):
+    for name in (*ONE_IMAGE, "slice" if encoding.partitions > 1 else "kspace_encode_step_2"):
         fits &= own["idx"][name] == imaging[0]["idx"][name]
     return fits & (flagged(own, ["REVERSE"]) == flagged(imaging[:1], ["REVERSE"])[0])
 
@@ -288,6 +289,9 @@ def _averages(slices: NDArray[np.int64], column: NDArray[np.int64], average: NDA
 
 def _check_slices(slices: NDArray[np.int64], encoding: Encoding) -> None:
     """Raise PrepError if a slice has no readouts: one that the header announces, or a gap in the counters."""
+    if encoding.partitions > 1:
+        check_counted(slices, encoding)
+        return
     numbers = np.unique(slices)
     expected = max(encoding.slices or 0, int(numbers[-1]) + 1)
     missing = np.setdiff1d(np.arange(min(expected, LARGEST)), numbers)

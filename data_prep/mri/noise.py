@@ -5,7 +5,7 @@ Sigma is always the standard deviation of the real part, and of the imaginary pa
 
 from __future__ import annotations
 
-from math import prod, sqrt
+from math import sqrt
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -105,18 +105,6 @@ def _decide(edge: Level, air: Level) -> tuple[float, str]:
         return level.sigma, f"the background of the image is {ratio:.2g} times as high as the edge of k-space"
     expected = not edge.plain or ratio > 1 - max(SAME, 3 * error)
     return air.sigma, "" if expected else f"the edge of k-space is {1 / ratio:.2g} times as high as the image background"
-
-
-def resampled_sigma(sigma: float, old_size: tuple[int, int], new_size: tuple[int, int]) -> float:
-    """Sigma of a k-space sample after `sinc_resample`, averaged over k-space.
-
-    Cropping the image does not change it, since the noise of the pixels is white. Padding spreads the same energy over more
-    samples and correlates neighbours: sigma' = sigma sqrt(product over the axes of min(1, n / N)).
-
-    >>> resampled_sigma(2.0, (640, 80), (320, 320))
-    1.0
-    """
-    return sigma * sqrt(prod(min(1.0, n / m) for n, m in zip(old_size, new_size, strict=True)))
 
 
 def noise_covariance(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import InitVar, dataclass
+from dataclasses import InitVar, dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import typer
 
-from data_prep.run.manifest import PrepError
+from data_prep.run.manifest import OMIT_NONE, PrepError
 from data_prep.run.options import (
     Acceleration,
     CenterFraction,
@@ -36,12 +36,13 @@ Normalisation = Literal["slice", "volume"]
 class FastMRIOptions:
     """Options that decide what the file holds: see `python -m data_prep fastmri --help`.
 
-    `size` is the side of a square grid, or both sides. `mask` is a given sampling mask, one 0 or 1 per column, in place of a
-    drawn one; its acceleration and centre fraction refer to `encoded_lines` columns.
+    `size` is the side of a square grid, or both sides. `mask` describes a given sampling mask, `given`, in place of a drawn
+    one: a 0 or 1 for each column, or size and digest of single samples; its acceleration and centre fraction refer to
+    `encoded_lines` columns.
 
     Raises:
         PrepError: an option has no effect on these measurements, or a number is not finite.
-        ValueError: `mask_from` is no slice file.
+        ValueError: `mask_from` holds no mask.
     """
 
     slices: Annotated[Chosen, typer.Option(help="Slices of each volume; the paper: middle.")] = "middle"
@@ -73,12 +74,29 @@ class FastMRIOptions:
     ] = False
     mask_from: InitVar[
         Annotated[
-            Path | None,
+            Any,  # or a GivenMask of data_prep.mri.array_file
+            CommandLineType(Path | None),
             typer.Option(
-                help="Real: use the mask of this slice file, with its acceleration and centre, in place of a new one."
+                help="Real: use the mask of this file in place of a new one: a slice file, with its acceleration and "
+                "centre, or .npy or .mat of 0 and 1 for columns, or for single samples (rows along the readout), of k-space."
             ),
         ]
     ] = None
+    mask_variable: InitVar[
+        Annotated[str, typer.Option(help="Name of the mask in the .mat file of --mask-from, if it holds several.")]
+    ] = ""
+    axes: Annotated[
+        str | None,
+        typer.Option(
+            help="Real: read .npy and .mat files too, whose k-space has these axes in this order: names among slice (or "
+            "partition: kz), coil, readout, phase, for example readout,phase,coil. Zero frequency is at index n//2.",
+            show_default=False,
+        ),
+    ] = field(default=None, metadata=OMIT_NONE)
+    variable: Annotated[
+        str | None,
+        typer.Option(help="Name of k-space in such .mat files, if they hold several arrays.", show_default=False),
+    ] = field(default=None, metadata=OMIT_NONE)
     seed: Annotated[int, seed_option("Seed of the noise and the split, and of the mask without --mask-seed.")] = 0
     mask_seed: MaskSeed = None
     train: Annotated[float, train_option("Volumes")] = 900
@@ -110,25 +128,23 @@ class FastMRIOptions:
     with_image: WithImage = True
     mask: str = ""
     encoded_lines: int = 0
+    given: ClassVar[Any] = None  # a GivenMask, of this object; the configuration holds its description, `mask`
 
-    def __post_init__(self, mask_from: Path | None) -> None:
+    def __post_init__(self, mask_from: Any, mask_variable: str) -> None:  # noqa: ANN401  as above
+        if isinstance(mask_from, Path):
+            from data_prep.mri.array_file import read_mask_file
+
+            mask_from = read_mask_file(mask_from, mask_variable)
+        object.__setattr__(self, "given", mask_from)
         if mask_from is not None:
-            self._take_mask_of(mask_from)
+            object.__setattr__(self, "mask", mask_from.text)
+            for name in ("acceleration", "center_fraction", "encoded_lines"):
+                object.__setattr__(self, name, getattr(mask_from, name))
         self._check()
         if self.measurements == "synthetic" and self.sigma is None:
             object.__setattr__(self, "sigma", SYNTHETIC_SIGMA)
         if self.normalise is None:
             object.__setattr__(self, "normalise", "slice")
-
-    def _take_mask_of(self, path: Path) -> None:
-        from es_medical.data import read_header
-
-        header = read_header(path)
-        mask = "".join("01"[bool(measured)] for measured in header.mask.tolist())
-        object.__setattr__(self, "mask", mask)
-        object.__setattr__(self, "encoded_lines", header.encoded_lines or len(mask))
-        object.__setattr__(self, "acceleration", header.acceleration)
-        object.__setattr__(self, "center_fraction", header.center_fraction)
 
     def _check(self) -> None:
         """Raise PrepError for options of the other kind of measurements."""
@@ -141,6 +157,8 @@ class FastMRIOptions:
             "--no-whiten": not self.whiten,
             "--native-width": self.native_width,
             "--mask-from": self.mask != "",
+            "--axes": self.axes is not None,
+            "--variable": self.variable is not None,
         }
         synthetic = {"--normalise": self.normalise is not None, "--target esc": self.target == "esc"}
         single = {"--target rss": self.target == "rss" and self.coils == "single"}

@@ -6,14 +6,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import numpy as np
 
+from data_prep.mri.array_file import SUFFIXES as ARRAYS
+from data_prep.mri.array_file import ArrayVolume
 from data_prep.mri.fastmri_file import CheckedVolume, FastMRIVolume, open_volume, reconstructed_size
-from data_prep.mri.ismrmrd_file import IsmrmrdVolume, is_ismrmrd
+from data_prep.mri.ismrmrd_file import AcquisitionVolume, is_ismrmrd, open_ismrmrd
 from data_prep.mri.options import Chosen, Coils
-from data_prep.mri.sampling import Span, measured_extent
+from data_prep.mri.partitions import SlabVolume
+from data_prep.mri.sampling import Span, encoding_doubts, measured_extent
+from data_prep.mri.twix_file import TWIX, open_twix
 from data_prep.run.manifest import PrepError
 
 if TYPE_CHECKING:
@@ -66,16 +70,38 @@ class RawVolume(Protocol):
         ...
 
 
+class Layout(NamedTuple):
+    """How arrays without a header (.npy, .mat) hold k-space: their axes, see `read_axes`, and the name of the array."""
+
+    axes: tuple[str, ...] = ()
+    variable: str = ""
+
+
+NO_LAYOUT = Layout()
+
+
 @contextmanager
-def open_raw(path: Path) -> Iterator[RawVolume]:
-    """Open a file in fastMRI's layout or an ISMRMRD raw file.
+def open_raw(path: Path, layout: Layout = NO_LAYOUT) -> Iterator[RawVolume]:
+    """Open raw data: fastMRI's layout, ISMRMRD, Siemens twix, or an array of the given layout. 3-D data come as slices.
 
     Raises:
         SkipError: a slice file of es_medical.
-        PrepError: the file cannot be read, or is neither.
+        PrepError: the file cannot be read, or is none of these.
     """
-    with open_volume(path) as file:
-        yield IsmrmrdVolume(file) if is_ismrmrd(file) else FastMRIVolume(file)
+    if path.suffix.lower() in ARRAYS and layout.axes:
+        yield _slices_of(ArrayVolume(path, layout.axes, layout.variable), path)
+    elif path.suffix.lower() == TWIX:
+        yield _slices_of(open_twix(path), path)
+    else:
+        with open_volume(path) as file:
+            yield _slices_of(open_ismrmrd(file) if is_ismrmrd(file) else FastMRIVolume(file), path)
+
+
+def _slices_of(raw: AcquisitionVolume | FastMRIVolume | ArrayVolume, path: Path) -> RawVolume:
+    """The volume itself, or the slices of a 3-D acquisition."""
+    if not raw.slices:
+        return raw
+    return SlabVolume(raw, max(raw.encoding.partitions, len(raw.slices)), path)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,20 +109,34 @@ class RecordedVolume(CheckedVolume):
     """A volume of recorded k-space that passed the checks of its header and its middle slice.
 
     Attributes:
+        layout: of an array without a header.
         recorded: (H, W) of the k-space grid.
         coils: number of receive coils, 0 without a coil axis.
+        rows: first and one past the last row that was measured.
         encoded: first and one past the last column that was encoded; the others are zero-padded.
         mask: (W,) columns that were measured, or None for all that were encoded.
+        pixel: row and column spacing in mm of the recorded grid, if unknown that of the reconstruction; NaN where unknown.
+        spacing: that of the reconstruction.
     """
 
+    layout: Layout = NO_LAYOUT
     recorded: tuple[int, int]
     coils: int
+    rows: tuple[int, int]
     encoded: tuple[int, int]
     mask: tuple[bool, ...] | None
+    pixel: tuple[float, float]
+    spacing: tuple[float, float]
 
 
 def inspect_recorded(
-    path: Path, name: str, digest: str, coils: Coils, chosen: Chosen, target: RecordedTarget
+    path: Path,
+    name: str,
+    digest: str,
+    coils: Coils,
+    chosen: Chosen,
+    target: RecordedTarget,
+    layout: Layout = NO_LAYOUT,
 ) -> RecordedVolume:
     """Check a file by its header and its middle slice; the other slices are checked when they are prepared.
 
@@ -104,25 +144,32 @@ def inspect_recorded(
         SkipError: a slice file of es_medical.
         PrepError: the file cannot be used; the message says why.
     """
-    with open_raw(path) as volume:
+    with open_raw(path, layout) as volume:
         _check_coils(volume, coils)
         middle, k = middle_slice(volume)
-        columns = measured_extent(k, volume.encoding.measured, volume.mask, middle).columns
+        extent = measured_extent(k, volume.encoding.measured, volume.mask, middle)
+        rows, columns = extent
         mask = volume.mask if leaves_out(volume.mask, columns) else None
         return RecordedVolume(
             path=path,
             name=name,
             digest=digest,
+            layout=layout,
             subject=volume.subject or digest,
             slices=(middle,) if chosen == "middle" else tuple(range(volume.n_slices)),
             whole=chosen == "all" or volume.n_slices == 1,
             recorded=volume.size,
             size=reconstructed_size(volume.encoding, volume.size),
             coils=volume.coils,
+            rows=(rows.start, rows.stop),
             encoded=(columns.start, columns.stop),
             mask=None if mask is None else tuple(bool(measured) for measured in mask),
+            pixel=volume.encoding.pixel if np.isfinite(volume.encoding.pixel).all() else volume.encoding.spacing,
+            spacing=volume.encoding.spacing,
             target="none (undersampled)" if mask is not None else _target(volume.coils, target),
-            note="; ".join(note for note in (volume.note, _middle_note(volume, middle, chosen)) if note),
+            note="; ".join(
+                note for note in (volume.note, _middle_note(volume, middle, chosen), *encoding_doubts(k, extent)) if note
+            ),
         )
 
 

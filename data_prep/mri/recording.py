@@ -7,8 +7,8 @@ come from the central lines that the mask measures (the ACS block).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,14 +17,14 @@ import torch
 from torch import Tensor
 
 from data_prep.mri.coils import apply, combine, compression_matrix, rss, sensitivity_maps
-from data_prep.mri.noise import estimate_sigma, noise_covariance, resampled_sigma, whitening_matrix
+from data_prep.mri.noise import estimate_sigma, noise_covariance, whitening_matrix
 from data_prep.mri.recorded import RawVolume, RecordedVolume, leaves_out, open_raw
-from data_prep.mri.resample import sinc_resample
+from data_prep.mri.resample import Regrid
 from data_prep.mri.sampling import Extent, measured_extent
 from data_prep.run.manifest import PrepError
 from es_medical.data import SliceHeader, SliceRecord
 from es_medical.data.geometry import Geometry
-from es_medical.physics.masks import center_lines, line_counts
+from es_medical.physics.masks import center_block, center_lines, line_counts
 from es_medical.randomness import item_generator, normal
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Recording:
 
     Attributes:
         size: (H, W) of the file's grid.
-        mask: (W,) bool, the measured columns.
+        mask: (W,) bool, the measured columns, or (H, W), the measured samples.
         acceleration: encoded columns / measured columns.
         center_fraction: share of the encoded columns in the fully sampled centre.
         encoded_lines: number of encoded columns.
@@ -77,6 +77,7 @@ class Recording:
         whiten: remove the noise correlation between coils (prewhitening).
         with_image: False stores no ground truth, and no number derived from it.
         target_rss: multi-coil ground truth by root sum of squares in place of the coil-combined image.
+        fields: digest of a volume -> (h, w) recorded pixels that cover the file's grid; `size` for the others.
     """
 
     size: tuple[int, int]
@@ -91,6 +92,7 @@ class Recording:
     whiten: bool = True
     with_image: bool = True
     target_rss: bool = False
+    fields: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def header(self) -> SliceHeader:
         """The header of the file; the noise level is stored with each slice."""
@@ -104,10 +106,15 @@ class Recording:
         )
 
     @cached_property
-    def acs(self) -> NDArray[np.bool_]:
-        """(W,) bool, the central columns that are always measured."""
-        _, n_center = line_counts(self.encoded_lines, self.acceleration, self.center_fraction)
-        return np.asarray(center_lines(self.size[1], n_center).numpy())
+    def center(self) -> tuple[int, int]:
+        """Rows and columns of the block around zero frequency that is fully measured."""
+        if self.mask.ndim == 2:
+            return center_block(self.mask)
+        return self.size[0], line_counts(self.encoded_lines, self.acceleration, self.center_fraction)[1]
+
+    def regrid(self, volume: RecordedVolume) -> Regrid:
+        """How slices of a volume come to the grid of the file."""
+        return Regrid(volume.recorded, self.fields.get(volume.digest, self.size), self.size)
 
     def records(
         self, volume: RecordedVolume, indices: Sequence[int], split: str, pseudonyms: Pseudonyms
@@ -117,7 +124,7 @@ class Recording:
         Raises:
             PrepError: a slice cannot be used; the message names it.
         """
-        with open_raw(volume.path) as raw:
+        with open_raw(volume.path, volume.layout) as raw:
             for i in indices:
                 k = raw.kspace(i)
                 if not k.any():
@@ -132,6 +139,11 @@ class Recording:
         if (extent.columns.start, extent.columns.stop) != volume.encoded:
             found, wanted = (f"{a} to {b - 1}" for a, b in (extent.columns, volume.encoded))
             raise PrepError(f"slice {index} was measured in columns {found}, the middle slice in {wanted}")
+        if extent.rows.start > volume.rows[0] or extent.rows.stop < volume.rows[1]:
+            raise PrepError(
+                f"slice {index} was measured in rows {extent.rows.start} to {extent.rows.stop - 1}, the middle slice in "
+                f"{volume.rows[0]} to {volume.rows[1] - 1}"
+            )
         return extent
 
     def _whitened(self, k: NDArray[np.complexfloating], raw: RawVolume, extent: Extent) -> Slice:
@@ -148,20 +160,25 @@ class Recording:
         note = estimate.note or (UPPER_BOUND if leaves_out(raw.mask, extent.columns) else "")
         return Slice(k, estimate.sigma, (*notes, *([note] if note else [])))
 
-    def _on_grid(self, whitened: Slice) -> OnGrid:
-        sigma = resampled_sigma(whitened.sigma, whitened.kspace.shape[-2:], self.size)
-        kspace, image = sinc_resample(whitened.kspace, self.size)
+    def _on_grid(self, whitened: Slice, regrid: Regrid) -> OnGrid:
+        sigma = regrid.sigma(whitened.sigma)
+        kspace, image = regrid.apply(whitened.kspace)
         if not self.coils:
             return OnGrid(kspace, image, sigma, None)
-        n_center = int(self.acs.sum())
-        matrix = compression_matrix(kspace, self.coils, n_center)
+        n_center = self.center[1] if self.mask.ndim == 1 else min(self.center)
+        matrix = compression_matrix(self._seen(kspace), self.coils, n_center)
         kspace, image = apply(matrix, kspace), apply(matrix, image)
-        return OnGrid(kspace, image, sigma, sensitivity_maps(kspace, n_center, sigma))
+        return OnGrid(kspace, image, sigma, sensitivity_maps(self._seen(kspace), n_center, sigma))
+
+    def _seen(self, kspace: NDArray[np.complexfloating]) -> NDArray[np.complexfloating]:
+        """K-space without what a mask of samples leaves out; a mask of lines measures all of the central columns."""
+        return kspace * self.mask.numpy() if self.mask.ndim == 2 else kspace
 
     def _record(
         self, whitened: Slice, raw: RawVolume, volume: RecordedVolume, index: int, split: str, pseudonyms: Pseudonyms
     ) -> SliceRecord:
-        grid = self._on_grid(whitened)
+        regrid = self.regrid(volume)
+        grid = self._on_grid(whitened, regrid)
         scale = self.scale(grid.kspace)
         key = pseudonyms.of("slice", volume.digest, index)
         measured = _channels(grid.kspace) * (self.mask / scale)
@@ -173,7 +190,7 @@ class Recording:
             )
         image = _channels(self._target(grid)) / scale if self.with_image else None
         plane = raw.geometry(index) or Geometry(spacing=raw.encoding.pixel, slice_spacing=raw.encoding.slice_thickness)
-        plane = plane.resized(volume.recorded, self.size)
+        plane = regrid.plane(plane)
         return SliceRecord(
             measurement=measured,
             image=image,
@@ -193,13 +210,15 @@ class Recording:
         )
 
     def scale(self, kspace: NDArray[np.complexfloating]) -> float:
-        """Maximum of the image of the central lines alone (root sum of squares over coils): raw = stored * scale.
+        """Maximum of the image of the fully measured centre alone (root sum of squares over coils): raw = stored * scale.
 
         Raises:
-            PrepError: these lines are zero.
+            PrepError: the centre is zero.
         """
-        rows = torch.fft.ifft(torch.from_numpy(kspace[..., self.acs]), dim=-2, norm="ortho")  # (..., H, central columns)
-        low = torch.fft.ifft(rows, n=self.size[1], dim=-1, norm="ortho")  # shifts of k-space only change the phase here
+        rows, columns = (center_lines(n, own).numpy() for n, own in zip(self.size, self.center, strict=True))
+        block = torch.from_numpy(kspace[..., rows, :][..., columns])  # (..., central rows, central columns)
+        low = torch.fft.ifft(block, n=self.size[0], dim=-2, norm="ortho")  # shifts of k-space only change the phase here
+        low = torch.fft.ifft(low, n=self.size[1], dim=-1, norm="ortho")
         level = low.abs().double()  # squares could underflow or overflow in single precision
         value = float((torch.linalg.vector_norm(level, dim=0) if self.coils else level).max())
         if not 0 < value < math.inf:

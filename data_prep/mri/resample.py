@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from math import prod, sqrt
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from data_prep.mri.normalisation import crop_or_pad
+from es_medical.data.geometry import Geometry
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,6 +26,59 @@ class Resampled(NamedTuple):
 
     kspace: NDArray[np.complexfloating]
     image: NDArray[np.complexfloating]
+
+
+class Regrid(NamedTuple):
+    """How a recorded slice comes to the grid of the file: crop or pad its image, then its k-space.
+
+    Attributes:
+        recorded: (H, W) of the recorded grid.
+        field: (h, w) recorded pixels that cover the field of view of the file's grid.
+        size: (h, w) of the file's grid; where it differs from `field`, the pixels differ (interpolation).
+    """
+
+    recorded: tuple[int, int]
+    field: tuple[int, int]
+    size: tuple[int, int]
+
+    def apply(self, kspace: NDArray[np.complexfloating]) -> Resampled:
+        """K-space (..., H, W) and image on the file's grid; the values of the image stay in the units of the recorded one."""
+        cropped = sinc_resample(kspace, self.field)
+        if self.field == self.size:
+            return cropped
+        k = crop_or_pad(cropped.kspace, self.size)
+        k *= self._gain
+        return Resampled(k, sinc_resample(k, self.size).image)
+
+    def sigma(self, sigma: float) -> float:
+        """Noise level of a sample of the new k-space inside the measured window, averaged over it; see `resampled_sigma`."""
+        return resampled_sigma(sigma, self.recorded, self.field) * self._gain
+
+    def window(self, measured: tuple[int, int], axis: int) -> tuple[int, int]:
+        """Rows (axis 0) or columns (axis 1) of the new grid inside a window of the recorded one; (0, 0) if there are none."""
+        n, new = self.field[axis], self.size[axis]
+        first, stop = (i + new // 2 - n // 2 for i in resampled_columns(measured, self.recorded[axis], n))
+        return (max(first, 0), min(stop, new)) if stop > max(first, 0) else (0, 0)
+
+    def plane(self, plane: Geometry) -> Geometry:
+        """The plane of the new grid, from that of the recorded one."""
+        return plane.resized(self.recorded, self.field).resampled(self.field, self.size)
+
+    @property
+    def _gain(self) -> float:
+        return sqrt(prod(self.size) / prod(self.field))
+
+
+def resampled_sigma(sigma: float, old_size: tuple[int, int], new_size: tuple[int, int]) -> float:
+    """Sigma of a k-space sample after `sinc_resample`, averaged over k-space.
+
+    Cropping the image does not change it, since the noise of the pixels is white. Padding spreads the same energy over more
+    samples and correlates neighbours: sigma' = sigma sqrt(product over the axes of min(1, n / N)).
+
+    >>> resampled_sigma(2.0, (640, 80), (320, 320))
+    1.0
+    """
+    return sigma * sqrt(prod(min(1.0, n / m) for n, m in zip(old_size, new_size, strict=True)))
 
 
 def sinc_resample(kspace: NDArray[np.complexfloating], size: tuple[int, int]) -> Resampled:

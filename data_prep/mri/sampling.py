@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 Limits = tuple[int, int] | None  # first and one past the last encoded column, None where unknown
 TOLERATED = 0.25  # share of a side that may be padding (both edges together), and of the samples between that may be empty
+
+ONE_SIDED = 1 / 16  # share of the side by which one half of k-space may be shorter without being partial Fourier
+OFF_CENTER = 32  # the largest sample is expected within 1/32 of the side of zero frequency
+CLEAR = 0.5  # of the largest sample: below it, no sample near zero frequency can be its own
 
 
 class Span(NamedTuple):
@@ -64,6 +68,34 @@ def check_fully_sampled(slices: Iterable[NDArray], limits: Limits) -> str:
     if first is None:
         raise PrepError("kspace is zero everywhere")
     return _padding(first[1], size, limits is not None)
+
+
+def encoding_doubts(k: NDArray, extent: Extent) -> Iterator[str]:
+    """Say where a slice was measured on one side of zero frequency alone, and where zero frequency may not be at index n//2.
+
+    A scan's largest sample is a few samples from zero frequency; phase in the image, or one echo of many, moves it.
+
+    Args:
+        k: k-space, (H, W) or (coils, H, W).
+        extent: its measured rows and columns.
+
+    >>> list(encoding_doubts(np.eye(32)[:, ::-1] + 9 * np.eye(32), Extent(Span(0, 32), Span(8, 32))))
+    ['partial Fourier: columns 8 to 31 of 32, k = 0 at 16; the others count as not measured, not as zero']
+    """
+    size = k.shape[-2:]
+    for axis, n, span in zip(Extent._fields, size, extent, strict=True):
+        before, after = n // 2 - span.start, span.stop - 1 - n // 2
+        if abs(before - after) > max(2, ONE_SIDED * n):
+            kind = "partial Fourier" if axis == "columns" else "asymmetric echo"
+            found = f"{axis} {span.start} to {span.stop - 1} of {n}, k = 0 at {n // 2}"
+            yield f"{kind}: {found}; the others count as not measured, not as zero"
+    magnitude = np.sqrt((np.abs(k.astype(np.complex128)) ** 2).reshape(-1, *size).sum(0))
+    margins = [max(3, n // OFF_CENTER) for n in size]
+    near = [slice(max(n // 2 - margin, 0), n // 2 + margin + 1) for n, margin in zip(size, margins, strict=True)]
+    if magnitude[near[0], near[1]].max() < CLEAR * magnitude.max():
+        row, column = np.unravel_index(int(magnitude.argmax()), size)
+        middle = f"expected at row {size[0] // 2}, column {size[1] // 2}"
+        yield f"is k-space centred? its largest sample is at row {row}, column {column}, {middle}"
 
 
 def measured_extent(k: NDArray, limits: Limits, mask: NDArray | None, index: int) -> Extent:

@@ -6,8 +6,8 @@ undersampled k-space plus noise (paper, "Details about the experiments").
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,7 @@ from data_prep.mri.fastmri_file import (
 from data_prep.mri.ismrmrd_header import Encoding, parse_header
 from data_prep.mri.normalisation import Acquisition, VolumeRange, crop_or_pad
 from data_prep.mri.options import Chosen, Coils, Normalisation, Target
+from data_prep.mri.resample import Regrid
 from data_prep.mri.sampling import check_fully_sampled
 from data_prep.run.manifest import PrepError, SkipError
 from es_medical.data import SliceRecord
@@ -74,9 +75,11 @@ class Simulation(Acquisition):
 
     Attributes:
         by: whether images are normalised by the range of the slice or of the volume.
+        fields: digest of a volume -> (h, w) of its pixels that cover an image; `size` for the others.
     """
 
     by: Normalisation = "slice"
+    fields: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     coils = 0
 
     def records(
@@ -88,13 +91,21 @@ class Simulation(Acquisition):
             PrepError: a slice cannot be used; the message names it.
         """
         subject = pseudonyms.of("subject", volume.subject)
+        regrid = Regrid(volume.size, self.fields.get(volume.digest, self.size), self.size)
         with open_volume(volume.path) as file:
             for i in indices:
-                x = crop_or_pad(read_target(file, volume.target, i, volume.size), self.size)
+                x = self._image(read_target(file, volume.target, i, volume.size), regrid)
                 key = pseudonyms.of("slice", volume.digest, i)
-                place = Geometry(spacing=volume.spacing)
+                place = regrid.plane(Geometry(spacing=volume.spacing))
                 record = self.record(x, volume.range, self.by, key, subject, split, place, i)
                 yield record._replace(volume=pseudonyms.of("volume", volume.digest)), ()
+
+    def _image(self, x: NDArray[np.floating], regrid: Regrid) -> NDArray[np.floating]:
+        """The magnitude image on the grid of the file; other pixels are resampled through k-space."""
+        if regrid.field == regrid.size:
+            return crop_or_pad(x, regrid.size)
+        wrapped = np.fft.fft2(np.fft.ifftshift(x, (-2, -1)).astype(np.complex128), norm="ortho")
+        return np.abs(regrid.apply(np.fft.fftshift(wrapped, (-2, -1))).image)
 
 
 def inspect(path: Path, name: str, digest: str, wanted: Wanted) -> Volume:
@@ -108,6 +119,8 @@ def inspect(path: Path, name: str, digest: str, wanted: Wanted) -> Volume:
         n = _check_kspace(file, wanted.coils)
         encoding = parse_header(scalar(file, "ismrmrd_header"))
         target = _target(file, wanted)
+        if encoding.partitions > 1 and target not in RECONSTRUCTIONS:
+            raise PrepError(f"3-D with {encoding.partitions} partitions and no reconstruction: give --measurements real")
         size = _check_target(file, target, n, encoding)
         extremes = [_extremes(file, target, i, size) for i in range(n)]
         nearest = min(range(n), key=lambda i: (not extremes[i][1] > extremes[i][0], abs(i - n // 2), i))

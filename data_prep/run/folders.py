@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -21,15 +22,23 @@ class Source(NamedTuple):
     name: str
 
 
-def find_sources(source: Path, out: Path) -> tuple[list[Source], list[Outcome]]:
+def find_sources(source: Path, out: Path, suffixes: frozenset[str] = frozenset(SUFFIXES)) -> tuple[list[Source], list[Outcome]]:
     """The .h5 and .hdf5 files below a folder (or the one file given), and outcomes of the rest: stray files, broken links.
+
+    Args:
+        source: the folder or file.
+        out: the file that will be written.
+        suffixes: ends of the names of the files to find, if not these.
 
     Raises:
         PrepError: no such source, no such file, or OUT is the source itself.
     """
-    wanted, stray = listed(source, out, _check, lambda path: "a folder, not an .h5 file" if _is_hdf5_name(path) else "")
+    kinds = ", ".join(sorted(suffixes - SUFFIXES))
+    kind = f".h5 file (or {kinds})" if kinds else ".h5 file"
+    check = partial(_check, suffixes=suffixes, kind=kind)
+    wanted, stray = listed(source, out, check, lambda path: f"a folder, not an {kind}" if _is_named(path, suffixes) else "")
     if not wanted:
-        raise PrepError(f"no .h5 file below {source} ({len(stray)} others{_failures(stray)})")
+        raise PrepError(f"no {kind} below {source} ({len(stray)} others{_failures(stray)})")
     return _without_parts(wanted, stray)
 
 
@@ -124,7 +133,7 @@ def digest_or_nothing(path: Path) -> str:
 
 def _without_parts(files: list[Source], outcomes: list[Outcome]) -> tuple[list[Source], list[Outcome]]:
     """The files but those that another HDF5 file leads to: their data are read with it, once; and the outcomes with theirs."""
-    parts = {os.path.realpath(part) for item in files if _is_hdf5_name(item.path) for part in _parts(item.path)}
+    parts = {os.path.realpath(part) for item in files if _is_named(item.path, SUFFIXES) for part in _parts(item.path)}
     if not parts:
         return files, outcomes
     led_to = [os.path.realpath(item.path) in parts for item in files]
@@ -170,13 +179,13 @@ def walk(source: Path, remark: Callable[[Path], str] = lambda _: "") -> Iterator
         yield Outcome(name, "failed", f"folder cannot be read ({error.strerror})")
 
 
-def _check(item: Source) -> Source | Outcome:
-    return regular(item) if _is_hdf5_name(item.path) else Outcome(item.name, "skipped", "not an .h5 file")
+def _check(item: Source, suffixes: Collection[str], kind: str) -> Source | Outcome:
+    return regular(item) if _is_named(item.path, suffixes) else Outcome(item.name, "skipped", f"not an {kind}")
 
 
 def _failures(stray: Sequence[Outcome]) -> str:
     return "".join(f"; {outcome.name}: {outcome.cause}" for outcome in stray if outcome.status == "failed")
 
 
-def _is_hdf5_name(path: Path) -> bool:
-    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+def _is_named(path: Path, suffixes: Collection[str]) -> bool:
+    return path.suffix.lower() in suffixes and not path.name.startswith(".")

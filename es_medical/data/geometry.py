@@ -159,6 +159,17 @@ class Geometry:
         row, column = (new / old for old, new in zip(self.spacing, spacing, strict=True))
         return replace(self, position=self._point((row - 1) / 2, (column - 1) / 2), spacing=spacing)
 
+    def resampled(self, old_size: Size, new_size: Size) -> Self:
+        """The plane after zero-padding or cropping k-space: the same field of view, index n//2 maps to N//2.
+
+        >>> Geometry.nominal((4, 4)).resampled((4, 4), (8, 8)).spacing
+        (0.5, 0.5)
+        """
+        row, column = (old / new for old, new in zip(old_size, new_size, strict=True))
+        first = (old // 2 - new // 2 * step for old, new, step in zip(old_size, new_size, (row, column), strict=True))
+        spacing = (self.spacing[0] * row, self.spacing[1] * column)
+        return replace(self, position=self._point(*first), spacing=spacing) if old_size != new_size else self
+
     @property
     def affine(self) -> NDArray[np.float64]:
         """4 x 4 matrix from the indices (column, row, slice) of a NIfTI array to RAS mm, slices along the normal."""

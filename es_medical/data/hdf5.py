@@ -8,10 +8,13 @@ from traceback import walk_tb
 from typing import NamedTuple
 
 import h5py
+import numpy as np
+from numpy.typing import NDArray
 
 FILTERS = {32000: "LZF", 32001: "Blosc", 32004: "LZ4", 32008: "Bitshuffle", 32013: "ZFP", 32015: "Zstandard", 32026: "Blosc2"}
 """Names of the usual filters by their registered numbers."""
 DEFLATE_RATIO = 1100  # deflate packs at most 1032 bytes into one
+PARTS = (("real", "imag"), ("re", "im"), ("r", "i"))  # names of the fields of complex numbers, in any case
 FREE, VIRTUAL = 2**24, 2**30  # bytes that may be read whatever the file stores; of a virtual dataset, which stores none itself
 
 
@@ -126,3 +129,28 @@ def _resolved(name: str, here: Path) -> list[Path]:
         if files and all(file.is_file() for file in files):
             return [file.resolve() for file in files]
     return []
+
+
+def as_complex(x: NDArray, pairs: bool = False) -> NDArray:
+    """Join real and imaginary part: the fields of compound values (see `PARTS`), or a last axis of 2 if they are `pairs`.
+
+    >>> as_complex(np.array([[1.0, 2.0]]), pairs=True)
+    array([1.+2.j])
+    """
+    fields = complex_fields(x.dtype)
+    if fields is None and not pairs:
+        return x
+    real, imaginary = (x[fields[0]], x[fields[1]]) if fields else (x[..., 0], x[..., 1])
+    return real + 1j * imaginary if real.dtype.itemsize > 4 else real.astype(np.float32) + np.complex64(1j) * imaginary
+
+
+def complex_fields(dtype: np.dtype) -> tuple[str, str] | None:
+    """The names of the real and the imaginary part among the fields of compound values, or None if they are others.
+
+    >>> complex_fields(np.dtype([("Im", "f4"), ("Re", "f4")]))
+    ('Re', 'Im')
+    """
+    given = {name.lower(): name for name in dtype.names or ()}
+    found = next((parts for parts in PARTS if given.keys() == {*parts}), None)
+    plain = found is not None and all(dtype[given[part]].kind in "fiu" and not dtype[given[part]].shape for part in found)
+    return (given[found[0]], given[found[1]]) if found and plain else None

@@ -52,7 +52,7 @@ def by_split_ratio(
     """
     found = []
     for ratio in ratios:
-        of_ratio = Split(split.unit, ratio, max(split.n_center, 1), split.mode)
+        of_ratio = split.with_ratio(ratio)
         m1 = of_ratio(physics, 1, torch.Generator().manual_seed(seed))
         shown = diagnose(physics.masked(m1), [action], support=support, seed=seed, quick=True)
         if action in shown.refused:

@@ -9,11 +9,12 @@ import torch
 
 from es_medical.data import SliceHeader, read_header
 from es_medical.groups import Rotations
+from es_medical.knobs import AUTO
 from es_medical.physics import MRI, CompressedSensing, Inpainting, MultiCoilProtocol, Operator
-from es_medical.physics.masks import line_counts
+from es_medical.physics.masks import center_block, line_counts
 from es_medical.physics.mri import KSpaceOperator
 from es_medical.physics.transmission import COUNTED, MEASURED, Transmission
-from es_medical.splits import KSPACE_UNITS, Split
+from es_medical.splits import KSPACE_UNITS, Split, unit_of
 
 if TYPE_CHECKING:
     from es_medical.physics.ct_geometry import Geometry
@@ -178,16 +179,24 @@ def build_sensing(
 def build_split(data_file: str, unit: str, split_ratio: float, acs_in_input: bool, mode: str = "exact") -> Split:
     """Build the split of a slice file; with `acs_in_input` its fully sampled centre always stays in M1.
 
+    The unit "auto" is that of the mask: lines, or samples for a mask of single samples.
+
     Raises:
         ValueError: the file holds no k-space, or its mask has too few lines or samples to divide.
     """
     header = _kspace(data_file)
-    encoded = header.encoded_lines or header.size[1]
-    kept = acs_in_input and unit in KSPACE_UNITS
-    n_center = line_counts(encoded, header.acceleration, header.center_fraction)[1] if kept else 1
-    result = Split(unit, float(split_ratio), n_center, mode)  # type: ignore[arg-type]  # Split checks the names
+    unit = unit_of(header.mask) if unit == AUTO else unit
+    rows, columns = _center(header) if acs_in_input and unit in KSPACE_UNITS else (header.mask.ndim - 1, 1)
+    result = Split(unit, float(split_ratio), columns, mode, rows)  # type: ignore[arg-type]  # Split checks the names
     result.check(MRI(header.mask, header.size))  # once, here: on a GPU, training steps do not check
     return result
+
+
+def _center(header: SliceHeader) -> tuple[int, int]:
+    """Rows (0 for all) and columns of the fully sampled centre."""
+    if unit_of(header.mask) == "samples":
+        return center_block(header.mask)
+    return 0, line_counts(header.encoded_lines or header.size[1], header.acceleration, header.center_fraction)[1]
 
 
 def _kspace(data_file: str) -> SliceHeader:

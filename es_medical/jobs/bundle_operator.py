@@ -24,7 +24,8 @@ from es_medical.physics import (
     gaussian_matrix,
     random_columns,
 )
-from es_medical.splits import KSPACE_UNITS, Split
+from es_medical.physics.masks import center_block
+from es_medical.splits import KSPACE_UNITS, Split, unit_of
 from es_medical.types import Image
 
 PAPER_RATIO = 0.8
@@ -146,9 +147,12 @@ def _split(knobs: Mapping[str, Any], physics: Operator) -> Split | None:
     """Build the split from the knobs; with `acs_in_input` the fully sampled centre lines stay in M1."""
     if "split_unit" not in knobs or "split_ratio" not in knobs:
         return None
-    kept = bool(knobs.get("acs_in_input")) and knobs["split_unit"] in KSPACE_UNITS
+    unit = unit_of(physics.mask) if knobs["split_unit"] == AUTO else knobs["split_unit"]
+    kept, rows = bool(knobs.get("acs_in_input")) and unit in KSPACE_UNITS, 0
     center = round(physics.image_size[1] * float(knobs.get("center_fraction") or 0)) if kept else 1
-    return Split(knobs["split_unit"], float(knobs["split_ratio"]), max(center, 1))
+    if kept and unit_of(physics.mask) == "samples":
+        rows, center = center_block(physics.mask.bool()[0].flatten(0, -3)[0])
+    return Split(unit, float(knobs["split_ratio"]), max(center, 1), n_rows=rows)
 
 
 def _factory(parser: ConfigParser, files: Sequence[str]) -> str:

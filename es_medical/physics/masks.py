@@ -98,6 +98,29 @@ def center_lines(width: int, n: int, device: torch.device | str = "cpu") -> Bool
     return (position >= -(n // 2)) & (position < n - n // 2)
 
 
+def center_block(mask: Bool[Tensor, "h w"]) -> tuple[int, int]:
+    """Rows and columns of the largest rectangle of measured samples around zero frequency, index n//2 of both axes.
+
+    Args:
+        mask: measured samples of k-space.
+
+    Returns:
+        (rows, columns) as `center_lines` counts them; (0, 0) if zero frequency is not measured.
+
+    >>> center_block(torch.tensor([[0, 1, 0, 1], [1, 1, 1, 0], [1, 1, 1, 1], [0, 1, 0, 0]]).bool())
+    (2, 2)
+    """
+    best, columns = (0, 0), mask.shape[1]
+    measured, shared = mask.cpu(), torch.ones(mask.shape[1], dtype=torch.bool)
+    for rows in range(1, mask.shape[0] + 1):
+        middle = mask.shape[0] // 2
+        shared &= measured[middle - rows // 2 if rows % 2 == 0 else middle + rows // 2]  # the row that this height adds
+        while columns and not bool(shared[center_lines(len(shared), columns)].all()):
+            columns -= 1
+        best = max(best, (rows, columns), key=lambda sides: (sides[0] * sides[1], min(sides)))
+    return best if best[0] * best[1] else (0, 0)
+
+
 def bernoulli_mask(shape: tuple[int, ...], keep: float, seed: int) -> Bool[Tensor, "..."]:
     """Keep each entry with probability `keep`, independently of the others.
 

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from es_medical.physics.base import Operator
-from es_medical.physics.masks import center_lines
 from es_medical.splits import KSPACE_UNITS, Split
 from es_medical.types import Generator, Mask
 
@@ -33,7 +32,7 @@ def folds(split: Split, physics: Operator, n_items: int, generator: Generator | 
         generator: source of the draws; one for each item makes them independent of the batch.
         n_folds: number of masks; fewer where there are fewer units.
     """
-    one_unit = Split(split.unit, LEAST, max(split.n_center, 1))
+    one_unit = split.with_ratio(LEAST, "exact")
     kept = _entries(one_unit(physics, n_items, generator))
     remaining = physics.mask.expand(n_items, *physics.mask.shape[1:])
     for fold in range(n_folds):
@@ -41,7 +40,7 @@ def folds(split: Split, physics: Operator, n_items: int, generator: Generator | 
         if left <= kept:
             return
         share = (left - kept) / (n_folds - fold) / left  # of what is left, for this fold
-        narrower = Split(split.unit, max(1 - share, LEAST), max(split.n_center, 1))
+        narrower = split.with_ratio(max(1 - share, LEAST), "exact")
         first = narrower(physics.masked(remaining), n_items, generator)
         yield remaining - first
         remaining = first
@@ -67,7 +66,7 @@ def representation(physics: Operator, split: Split) -> Tensor:
     lines = split.unit == "lines"
     distance = columns[None] if lines else torch.hypot(rows[:, None], columns)
     measured = (mask.amax(0, keepdim=True) if lines else mask.expand(height, width)) > 0
-    held = measured & ~center_lines(width, split.n_center, mask.device)
+    held = measured & ~split.center((height, width), mask.device)
     weights = _shared(distance.round().long(), held, ~measured, width / SMOOTH)
     return weights.view(*[1] * (physics.mask.ndim - 2), *distance.shape)
 

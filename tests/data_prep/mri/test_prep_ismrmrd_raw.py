@@ -252,7 +252,7 @@ def again(**counters):
     ("change", "cause"),
     [
         ({"trajectory": "radial"}, "trajectory 'radial', expected 'cartesian'"),
-        ({"partitions": 4}, "3-D encoding with 4 partitions"),
+        ({"partitions": 4}, "3-D encoding of several slabs"),
         ({"limits": (0, 3, 2)}, "outside 1 to 4 of the header's encoding limits"),
         ({"limits": False, "size": (8, 8)}, "which step is k = 0 is unknown"),
         ({"size": (6, 6)}, "do not fit on the 6 encoded rows"),

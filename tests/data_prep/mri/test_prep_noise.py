@@ -3,9 +3,9 @@ import pytest
 from raw import complex_noise, to_image, to_kspace
 
 from data_prep.demo.brain import axial_slices, template_path
-from data_prep.mri.noise import estimate_sigma, noise_covariance, resampled_sigma, whitening_matrix
+from data_prep.mri.noise import estimate_sigma, noise_covariance, whitening_matrix
 from data_prep.mri.normalisation import crop_or_pad
-from data_prep.mri.resample import sinc_resample
+from data_prep.mri.resample import resampled_sigma, sinc_resample
 from data_prep.run.manifest import PrepError
 
 GRIDS = [(64, 48), (256, 170), (640, 368)]

@@ -506,7 +506,7 @@ def test_ismrmrd_raw_file_needs_real_measurements(tmp_path, prep, real):
 
     k = kspace_of(phantom((3, 64, 48)))
     (tmp_path / "in").mkdir()
-    write(tmp_path / "in" / "a.h5", readouts(k[:, None]), header((64, 48), recon=(32, 32)))
+    write(tmp_path / "in" / "a.h5", readouts(k[:, None]), header((64, 48), recon=(32, 32), field=(200, 135)))
     refused = prep("fastmri", tmp_path / "in", tmp_path / "out.h5", *ALL, code=1)
     assert "an ISMRMRD raw file, give --measurements real" in refused.output
     _, columns = real(tmp_path / "in", tmp_path / "out.h5", *ALL, *FULL)

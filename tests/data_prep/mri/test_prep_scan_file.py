@@ -317,7 +317,8 @@ def test_ismrmrd_scan_gives_what_the_fastmri_layout_gives(tmp_path, volume, weig
     """Acquisitions of the same k-space; a header that names the patient."""
     train = weights(kind, *MASK)
     k = kspace(kind)
-    xml = header((64, 48), recon=(32, 32), subject="<subjectInformation><patientID>SECRET</patientID></subjectInformation>")
+    patient = "<subjectInformation><patientID>SECRET</patientID></subjectInformation>"
+    xml = header((64, 48), recon=(32, 32), field=(200, 135), subject=patient)  # pixels of 3.125 x 2.8125 mm in both spaces
     raw = write(tmp_path / "scan.h5", readouts(k if kind == "multi" else k[:, None]), xml)
     out = reconstruct(tmp_path, raw)
     assert read_header(prepared(out)).mask.equal(read_header(train).mask)
