@@ -52,8 +52,14 @@ OTHER_OPERATORS = {
 }
 
 
-@pytest.mark.parametrize("files", [["train.yaml"], ["train.yaml", "evaluate.yaml"], ["inference.json"]])
-@pytest.mark.parametrize("other", OTHER_OPERATORS)
+@pytest.mark.parametrize(
+    ("other", "files"),
+    [
+        *((other, ["train.yaml"]) for other in OTHER_OPERATORS),
+        ("blur", ["train.yaml", "evaluate.yaml"]),
+        ("mask", ["inference.json"]),
+    ],
+)
 def test_operator_that_did_not_measure_the_file_is_refused_wherever_it_comes_from(other, files, data_file, tmp_path):
     overlay, (text, message) = tmp_path / "mine.yaml", OTHER_OPERATORS[other]
     split = "{_target_: es_medical.splits.Split, unit: '@split_unit', split_ratio: 0.8}"
