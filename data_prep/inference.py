@@ -26,6 +26,7 @@ from data_prep.run.manifest import PrepError, Pseudonyms, check_replaceable, def
 from data_prep.run.plan import Inventory, Task
 from data_prep.run.runner import PrepRun, measured_by, run
 from es_medical.data import read_header
+from es_medical.data.pixels import Pixels
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -44,12 +45,14 @@ def slice_file(
     sigma: float,
     seed: int = 0,
     mask_seed: int | None = None,
+    ckpt_dir: str | None = None,
 ) -> str:
     """Return the path of a slice file for `source`.
 
     A slice file is returned as it is. All slices of a fastMRI volume are prepared into `output_dir` in the synthetic setting:
-    k-space is simulated from its magnitude reconstruction, with the given mask and noise. The file is named by a pseudonym of
-    the source. Files of a folder that fail are left out; `raise_failures` reports them.
+    k-space is simulated from its magnitude reconstruction, with the given mask and noise. Images of other pixels than those of
+    the training are resampled to its pixels. The file is named by a pseudonym of the source. Files of a folder that fail are
+    left out; `raise_failures` reports them.
 
     Args:
         source: HDF5 slice file, fastMRI volume, or a folder of volumes.
@@ -59,16 +62,20 @@ def slice_file(
         sigma: noise of the simulated k-space.
         seed: seed of its noise.
         mask_seed: seed of its mask, None takes `seed`; that of the training data gives the training data's mask.
+        ckpt_dir: folder of the trained weights, which know the pixels of the training; None leaves the pixels as they are.
 
     Raises:
-        FileNotFoundError: there is no `source`.
+        FileNotFoundError: there is no `source`, or no weights.
         PrepError: it is neither a slice file nor a usable volume.
     """
     if is_slice_file(source):
         return source
+    from es_medical.engine.checkpoint import read_preparation
+
+    pixels = None if ckpt_dir is None else Pixels.kept(read_preparation(ckpt_dir))
     options = FastMRIOptions(
         slices="all", acceleration=acceleration, center_fraction=center_fraction, sigma=sigma, seed=seed, mask_seed=mask_seed,
-        train=1, test=0, val=0,
+        train=1, test=0, val=0, pixels=pixels,
     )  # fmt: skip
     return _scan(Path(source), output_dir, options)
 
@@ -190,6 +197,7 @@ def options_of_training(preparation: Mapping[str, Any]) -> FastMRIOptions:
     lines = (preparation[name] for name in ("acceleration", "center_fraction", "encoded_lines"))
     own = {"slices": "all", "train": 1, "test": 0, "val": 0, "with_image": False, "size": tuple(preparation["size"])}
     own |= {"mask_from": GivenMask(np.asarray(preparation["measured"], bool), *lines)}
+    own |= {"pixels": Pixels.kept(preparation)}
     own |= {"sigma": None, "added_noise": 0.0}  # the scan has its own noise, and needs no more
     return FastMRIOptions(**(kept | own))
 

@@ -17,7 +17,7 @@ from data_prep.mri.recording import Recording
 from data_prep.mri.resample import Regrid
 from data_prep.run.manifest import PrepError
 from data_prep.run.workers import T
-from es_medical.data.pixels import ALIKE
+from es_medical.data.pixels import ALIKE, Pixels
 from es_medical.physics.masks import center_lines, gaussian_line_mask
 
 if TYPE_CHECKING:
@@ -46,8 +46,10 @@ class Grid(NamedTuple):
     spacing: Pair | None = None
 
 
-def common_grid(volumes: Sequence[Sized], wanted: int | Size | None) -> Grid:
+def common_grid(volumes: Sequence[Sized], wanted: int | Size | None, trained: Pixels | None = None) -> Grid:
     """The grid of the slices of a file.
+
+    Volumes whose pixels differ from those of a training get its pixels, and the size that covers their field of view.
 
     The size is the requested one, else that of all reconstructions, else fastMRI's 320 x 320 if they differ. Where they differ
     the pixels are those of most reconstructions of that size, else the largest: then no field of view is cut.
@@ -55,6 +57,10 @@ def common_grid(volumes: Sequence[Sized], wanted: int | Size | None) -> Grid:
     sizes = {volume.size for volume in volumes}
     size = (wanted, wanted) if isinstance(wanted, int) else wanted or (FASTMRI_SIZE if len(sizes) > 1 else next(iter(sizes)))
     known = [volume for volume in volumes if np.isfinite(volume.spacing).all()]
+    if trained is not None and (other := [one for one in known if trained.nearest(one.spacing) != one.spacing]):
+        spacing = max(rounded(trained.nearest(one.spacing)) for one in other)
+        covering = {field_of(one.size, one.spacing, spacing) for one in known}
+        return Grid(size if wanted else covering.pop() if len(covering) == 1 else trained.size, spacing)
     if len(sizes) == 1 or not known:
         return Grid(size)
     of_size = [rounded(volume.spacing) for volume in known if volume.size == size]

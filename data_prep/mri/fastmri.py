@@ -21,6 +21,7 @@ from data_prep.run.plan import Inventory, Made, Plan, Preview, Tally, Task
 from data_prep.run.runner import PrepRun, run
 from data_prep.run.splits import BEYOND, split_subjects
 from es_medical.data import Shapes, SliceHeader, SliceRecord
+from es_medical.data.pixels import Pixels
 from es_medical.splits import unit_of
 
 AnyVolume = Volume | RecordedVolume
@@ -80,7 +81,7 @@ def plan(
     volumes = [item for item in found if not isinstance(item, Outcome)]
     if not volumes:
         prep.give_up([*stray, *outcomes], f"no usable volume among {len(items)} files of {source}")
-    grid = common_grid(volumes, options.size)
+    grid = common_grid(volumes, options.size, None if options.pixels is None else Pixels(*options.pixels))
     pipeline, misfits = choose_pipeline(volumes, options, grid)
     outcomes += [Outcome(volume.name, "failed", misfits[volume.digest]) for volume in volumes if volume.digest in misfits]
     fitting = [volume for volume in volumes if volume.digest not in misfits]
@@ -147,7 +148,9 @@ def choose_pipeline(volumes: Sequence[AnyVolume], options: FastMRIOptions, grid:
 
 def note(grid: Grid, options: FastMRIOptions, volume: AnyVolume) -> str:
     """What a user should know about a volume and the grid of the file, or ""."""
-    own = "" if options.native_width else grid_note(volume, grid, options.size is not None)
+    if isinstance(volume, RecordedVolume) and volume.mask is not None:  # its lines lie on no other grid
+        grid = grid._replace(spacing=None)
+    own = "" if options.native_width else grid_note(volume, grid, options.size is not None and options.pixels is None)
     return "; ".join(part for part in (volume.note, own) if part)
 
 

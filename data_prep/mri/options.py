@@ -38,7 +38,8 @@ class FastMRIOptions:
 
     `size` is the side of a square grid, or both sides. `mask` describes a given sampling mask, `given`, in place of a drawn
     one: a 0 or 1 for each column, or size and digest of single samples; its acceleration and centre fraction refer to
-    `encoded_lines` columns.
+    `encoded_lines` columns. `pixels`, at inference, are those of the training (see `es_medical.data.pixels.Pixels`): scans with
+    others are resampled to them.
 
     Raises:
         PrepError: an option has no effect on these measurements, or a number is not finite.
@@ -126,6 +127,7 @@ class FastMRIOptions:
         ),
     ] = None
     with_image: WithImage = True
+    pixels: tuple[tuple[int, int], tuple[float, float], tuple[float, float]] | None = field(default=None, metadata=OMIT_NONE)
     mask: str = ""
     encoded_lines: int = 0
     given: ClassVar[Any] = None  # a GivenMask, of this object; the configuration holds its description, `mask`

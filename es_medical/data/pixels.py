@@ -40,8 +40,11 @@ class Pixels(NamedTuple):
 
     @classmethod
     def kept(cls, preparation: Mapping[str, Any]) -> Pixels | None:
-        """The pixels kept with weights (see `es_medical.engine.checkpoint.preparation`); None for older weights."""
-        if "spacing" not in preparation:
+        """The pixels kept with weights (see `es_medical.engine.training_data.preparation`).
+
+        None for older weights, and where any spacing is unknown.
+        """
+        if "spacing" not in preparation or not np.isfinite(preparation["spacing"]).all():
             return None
         (rows, columns), ((a, b), (c, d)) = preparation["size"], preparation["spacing"]
         return cls((rows, columns), (a, b), (c, d))

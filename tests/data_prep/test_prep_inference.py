@@ -5,11 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from columns import columns, nifti
+from raw import HEADER
 from tiny import CENTER, SIGMA, Parts, causes, execute, workflow, write_slices
 
 from data_prep.inference import ct_file, image_file, raise_failures, scan_file, slice_file
 from data_prep.run.manifest import PrepError, Pseudonyms, default_salt
 from es_medical.data import read_header
+from es_medical.engine.state_file import BEST, write_state
+from es_medical.engine.training_data import preparation
 
 KNOBS = (2.0, CENTER, SIGMA)
 
@@ -62,6 +65,63 @@ def test_seed_gives_the_mask_of_the_training_data(tmp_path, make_volume):
     assert not masks[0].equal(masks[2])
     own = read_header(slice_file(path, str(tmp_path / "out3"), *KNOBS, 0, 5)).mask  # a seed for the mask alone
     assert own.equal(masks[2])
+
+
+def blob(size, spacing):
+    """A smooth image of a field of view about index n//2, the same in mm whatever the pixels."""
+    rows, columns = ((np.arange(n) - n // 2) * step for n, step in zip(size, spacing, strict=True))
+    return np.exp(-(((rows[:, None] - 20) / 25) ** 2) - ((columns + 10) / 20) ** 2).astype(np.float32)
+
+
+def scan(make_volume, path, size, spacing):
+    """A volume with a reconstruction of such pixels, (3, H, W), and a header that says so."""
+    field = [n * step for n, step in zip(size, spacing, strict=True)]
+    text = HEADER.format(width=48, maximum=47, center=24).replace("<x>32</x><y>32</y>", f"<x>{size[0]}</x><y>{size[1]}</y>")
+    text = text.replace("<x>160</x><y>128</y>", f"<x>{field[0]}</x><y>{field[1]}</y>")
+    images = np.stack([factor * blob(size, spacing) for factor in (1, 2, 3)])
+    return make_volume(path, keys=(), header=False, ismrmrd_header=text, reconstruction_esc=images)
+
+
+@pytest.fixture
+def trained(tmp_path, make_volume, prep):
+    """The folder of weights that were trained on 32 x 32 pixels of 5 x 4 mm."""
+    scan(make_volume, tmp_path / "raw" / "a.h5", (32, 32), (5.0, 4.0))
+    knobs = ("--acceleration", 2, "--center-fraction", CENTER, "--sigma", SIGMA, "--slices", "all")
+    prep("fastmri", tmp_path / "raw", tmp_path / "slices.h5", *knobs, "--train", 1, "--test", 0, "--val", 0)
+    write_state({"preparation": preparation(tmp_path / "slices.h5")}, tmp_path / "models" / BEST)
+    return str(tmp_path / "models")
+
+
+@pytest.mark.parametrize(
+    ("size", "spacing", "covering"),
+    [
+        ((64, 64), (2.5, 2.0), (32, 32)),  # the same field of view in finer pixels: the object keeps its size and is whole
+        ((80, 96), (2.5, 2.0), (40, 48)),  # a larger one: nothing is cut
+        ((20, 16), (8.0, 8.0), (32, 32)),  # coarser pixels
+        ((40, 40), (5.0, 4.0), (40, 40)),  # those of the training
+        ((40, 40), (5.05, 3.97), (40, 40)),  # within 2 %
+    ],
+)
+def test_scan_of_other_pixels_is_resampled_to_those_of_the_training(
+    tmp_path, make_volume, trained, size, spacing, covering, capsys
+):
+    path = str(scan(make_volume, tmp_path / "in" / "a.h5", size, spacing))
+    made = slice_file(path, str(tmp_path / "out"), *KNOBS, ckpt_dir=trained)
+    kept = spacing if covering == size else (5.0, 4.0)
+    found = columns(made)
+    assert read_header(made).size == covering
+    np.testing.assert_allclose(found["spacing"], [kept] * 3, rtol=1e-5)
+    for image in found["image"][:, 0]:
+        np.testing.assert_allclose(image, blob(covering, kept), atol=0.02)
+    assert ("rescaled from pixels of" in capsys.readouterr().out) == (covering != size)
+
+
+def test_pixels_of_older_weights_and_of_scans_without_a_header_stay(tmp_path, make_volume, trained):
+    path = str(make_volume(tmp_path / "in" / "a.h5", header=False))
+    assert read_header(slice_file(path, str(tmp_path / "out"), *KNOBS, ckpt_dir=trained)).size == (32, 32)
+    write_state({"preparation": {}}, Path(trained) / BEST)
+    path = str(scan(make_volume, tmp_path / "other" / "b.h5", (64, 64), (2.5, 2.0)))
+    assert read_header(slice_file(path, str(tmp_path / "out"), *KNOBS, ckpt_dir=trained)).size == (64, 64)
 
 
 def test_second_time_nothing_is_done_and_other_noise_is_made_anew(tmp_path, make_volume):

@@ -166,7 +166,9 @@ def test_pixels_within_those_of_the_training_are_none_to_warn_of(tmp_path, recwa
 
 
 def test_unknown_pixels_stay_unknown(tmp_path):
-    kept = Pixels.kept(preparation(spaced(tmp_path / "slices.h5", (0.7, 0.7), (np.nan, 0.7))))
+    file = spaced(tmp_path / "slices.h5", (0.7, 0.7), (np.nan, 0.7))
+    assert Pixels.kept(preparation(file)) is None
+    kept = Pixels.of(file)
     assert kept.nearest((0.5, 0.5)) == (0.5, 0.5)
     assert kept.resampled((10, 10), (0.5, 0.5)) == (10, 10)
 
