@@ -24,6 +24,7 @@ from data_prep.run.splits import BEYOND, split_subjects
 from es_medical.data import Shapes, SliceHeader
 from es_medical.data.dicom.elements import quiet_pydicom
 
+RULES = "volumes, padding and cut values as of 0.2"  # what else decides a file: changed when equal files give other slices
 BLANK, COPIES = "blank slices left out", "copies of other slices left out"
 
 
@@ -145,7 +146,7 @@ def take_stock(archive: Archive, tasks: Sequence[Task[Chosen]], outcomes: Sequen
         name: next(iter(one)) if len(one) == 1 else sha256("".join(one).encode()).hexdigest() for name, one in digests.items()
     }
     others = [*(series.name for series in archive.series), *(task.file for task in tasks)]
-    return Inventory(sources, outcomes, [task.work.digest for task in tasks], others)
+    return Inventory(sources, outcomes, [RULES, *(task.work.digest for task in tasks)], others)
 
 
 def plan(prep: PrepRun[LIDCOptions], planned: Sequence[Planned], tasks: Sequence[Task[Chosen]]) -> Plan[Chosen]:
