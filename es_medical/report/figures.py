@@ -153,8 +153,8 @@ def _flat_lines(group: Group, name: str, axes: "Sequence[Axes]") -> None:
         if kind(method) == LEARNING_FREE and (points := [one for run in runs for one in run.details.curves.get(name, ())])
     }
     flat = {max(tried, key=lambda method: tried[method]): max(tried.values())} if tried else {}
-    baseline = [points for run in group.all_runs if (points := run.details.curves.get(name.replace("val/", "val/baseline_")))]
-    flat |= {BASELINE: baseline[0][-1].value} if baseline else {}
+    logged = [found for run in group.all_runs if (found := run.details.curves.get(name.replace("val/", "val/baseline_")))]
+    flat |= {BASELINE: logged[0][-1].value} if logged else {}
     for method, value in flat.items():
         for one in axes:
             one.axhline(value, color=shown(method).colour, linestyle=":", label=label(method))
