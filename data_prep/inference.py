@@ -132,7 +132,7 @@ def ct_file(source: str, output_dir: str, ckpt_dir: str) -> str:
     made = preparation.get("configuration", {})
     if made.get("command") == "sinogram":
         scan = _prep_run("sinogram", Path(source), output_dir, options.options_of_training(preparation))
-        return _path(scan, measured.prepare(scan, Path(source)), "file", source)
+        return _path(scan, measured.prepare_input(scan, Path(source), preparation["units"]), "file", source)
     if "views" not in made:
         raise PrepError(f"the weights were not trained on CT data of `data_prep` (made by: {made.get('command', 'unknown')})")
     knobs = {name: made[name] for name in ("size", "views", "sigma", "seed", "intercept")}

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from data_prep.run.folders import Source, digest_or_nothing, find_files, without_copies
 from data_prep.run.manifest import Outcome, PrepError, Pseudonyms, SkipError, check_replaceable
@@ -24,7 +24,7 @@ from data_prep.sinogram.options import SinogramOptions
 from data_prep.sinogram.preview import write_preview
 from data_prep.sinogram.reference import Reference
 from data_prep.sinogram.scan import Scan
-from es_medical.data import Shapes, SliceHeader, SliceRecord
+from es_medical.data import Shapes, SliceHeader, SliceRecord, read_header
 from es_medical.physics.transmission import MEASURED
 
 CONE = "a fan beam with {} detector rows is a cone beam, and only its central row a fan beam: --slices middle"
@@ -69,6 +69,26 @@ def prepare(
     succeeded = run(prep, inventory, partial(plan, prep, taken), report_scanner, dry_run, overwrite)
     if preview and not dry_run:
         prep.say(f"picture: {write_preview(prep.out)}")
+    return succeeded
+
+
+def prepare_input(prep: PrepRun[SinogramOptions], source: Path, trained: Mapping[str, Any]) -> bool:
+    """Prepare what a network reconstructs, and check that it is in the unit of the training data.
+
+    Args:
+        prep: the preparation run, with the options of the training.
+        source: file or folder.
+        trained: what the training data say of their units.
+
+    Raises:
+        PrepError: as `prepare`; or 1/bin where the training had 1/cm, or the reverse.
+    """
+    succeeded = prepare(prep, source)
+    found, wanted = read_header(prep.out).operator[MEASURED]["attenuation"], trained["attenuation"]
+    if found != wanted:
+        raise PrepError(
+            f"sinograms in {found}, the weights were trained on {wanted}: the width of the bins decides (bin_width)"
+        )
     return succeeded
 
 

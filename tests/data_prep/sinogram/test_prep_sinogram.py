@@ -317,6 +317,10 @@ def test_inference_prepares_another_scan_with_the_scale_and_pixels_of_the_traini
     assert read_header(out).operator["angles"] == read_header(trained).operator["angles"]
     before, now = (read_header(file).operator.get("shift", 0.0) for file in (trained, out))
     assert now - before == pytest.approx(-1.5 * WIDTH / scanner(out)[1]["pixel"], abs=0.1)
+    exchange(tmp_path / "unknown.h5", np.exp(-line_integrals(PARALLEL, positions(BINS, WIDTH, 61.0)))[:, None], PARALLEL)
+    kept["configuration"]["geometry"] = {"white": 1.0}
+    with pytest.raises(PrepError, match="sinograms in 1/bin, the weights were trained on 1/cm"):
+        ct_file(str(tmp_path / "unknown.h5"), str(tmp_path / "eval"), "")
     kept.pop("units")
     with pytest.raises(PrepError, match="do not hold the units"):
         ct_file(str(tmp_path / "patient.npy"), str(tmp_path / "eval"), "")
