@@ -188,7 +188,7 @@ def _scan(frames: Sequence[Frame], name: str, notes: Sequence[str], options: MRO
         raise PrepError(f"images of several sizes in one series: {', '.join(f'{h} x {w}' for h, w in sorted(sizes))}")
     if len(spacings) > 1 and not np.allclose(min(spacings), max(spacings), rtol=1e-3):
         raise PrepError(f"pixels of {min(spacings)} and of {max(spacings)} mm in one series")
-    placed = all(frame.plane.known for frame in frames)
+    placed = all(np.isfinite([*frame.plane.position, *frame.plane.orientation]).all() for frame in frames)
     ordered, between = _ordered(frames, placed)
     planes = [frame.plane if placed else Geometry(spacing=frame.plane.spacing) for frame in ordered]
     planes = [Geometry(one.position, one.orientation, one.spacing, between) for one in planes]
@@ -202,8 +202,8 @@ def _scan(frames: Sequence[Frame], name: str, notes: Sequence[str], options: MRO
     if options.plane in {"acquired", native}:
         size = ordered[0].size
         return Scan(name, digest, subject, label, native, size, planes[0].spacing, tuple(remarks), read)
-    if not placed:
-        raise PrepError(f"positions are unknown: --plane {options.plane} cannot be made of it, --plane acquired can")
+    if not placed or not spacings:
+        raise PrepError(f"positions or pixel sizes are unknown: no {options.plane} slices can be made, --plane acquired can")
     grid, _ = _grid_of(planes, ordered[0].size).turned(DIRECTIONS[options.plane])
     columns, rows, _ = grid.shape
     turned = partial(read, directions=DIRECTIONS[options.plane])

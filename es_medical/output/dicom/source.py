@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,8 +44,9 @@ class SourceSeries:
         """The source slice and the plane of each slice of a volume.
 
         The volume's pixel grid is that of the source after a crop or padding about index n//2 (equal pixel spacing), after
-        resampling over the same field of view, or after padding to a square field of view and resampling. Slices are matched
-        by position if the volume's positions are known (it may then hold only some of the source's slices), else in order
+        resampling over the same field of view, or after padding to a square field of view and resampling; if the volume's
+        positions are known, also after resampling and a crop or padding. Slices are matched by position if the volume's
+        positions are known (it may then hold only some of the source's slices), else in order
         along the normal (slice 0 is the first).
 
         Args:
@@ -64,7 +66,7 @@ class SourceSeries:
                 f"the source DICOM series has {n} slices, the volume {len(wanted) if known else span}: expected as many"
                 + ("" if known else " where the positions of the volume's slices are unknown")
             )
-        planes = tuple(self._on_grid(plane, wanted[0].spacing, size) for plane in self.planes)
+        planes = tuple(self._on_grid(plane, wanted[0].spacing, size, known) for plane in self.planes)
         if n == 1 and np.isnan(planes[0].slice_spacing):  # a source of one slice may not state it
             planes = (replace(planes[0], slice_spacing=wanted[0].slice_spacing),)
         order = [_nearest(plane, planes, size) for plane in wanted] if known else [row - first for row in rows]
@@ -74,8 +76,8 @@ class SourceSeries:
             raise ValueError("two slices of the volume are nearest to one source slice: is this the source of the volume?")
         return tuple(self.slices[i] for i in order), tuple(planes[i] for i in order)
 
-    def _on_grid(self, plane: Geometry, spacing: tuple[float, float], size: Size) -> Geometry:
-        """The source's plane with the volume's pixel grid of `size` and `spacing`."""
+    def _on_grid(self, plane: Geometry, spacing: tuple[float, float], size: Size, known: bool) -> Geometry:
+        """The source's plane with the volume's pixel grid of `size` and `spacing`; `known`: its place is checked later."""
         if size == self.size and np.isnan(spacing).any():
             return plane
         square = square_field(self.size, plane.spacing)
@@ -86,6 +88,9 @@ class SourceSeries:
         ):
             if np.allclose(spacing, changed.spacing, rtol=0.01):
                 return changed
+        if known:
+            rows, columns = (math.floor(n * (a / b)) for n, a, b in zip(self.size, plane.spacing, spacing, strict=True))
+            return plane.respaced(spacing).resized((rows, columns), size)
         field = [pixels * mm for pixels, mm in zip(self.size, plane.spacing, strict=True)]
         wanted = [pixels * mm for pixels, mm in zip(size, spacing, strict=True)]
         raise ValueError(

@@ -63,17 +63,18 @@ def test_slices_are_in_the_order_of_positions_with_their_own_values_and_places(t
     assert found["slice_spacing"] == pytest.approx(4)
 
 
-def test_a_marked_pixel_is_where_it_was_in_nifti_and_dicom_with_and_without_the_source(tmp_path, prep):
+@pytest.mark.parametrize("options", [(), ("--spacing", 1.1, "--size", 40), ("--spacing", 1.9, "--size", 16)])
+def test_a_marked_pixel_is_where_it_was_in_nifti_and_dicom_with_and_without_the_source(tmp_path, prep, options):
     voxels = VOXELS.copy()
     voxels[4, 15, 6] = 9000
     folder = series(tmp_path / "in", voxels=voxels)
-    found, _ = made(prep, folder)
+    found, _ = made(prep, folder, *options)
     images = raw_values(found).astype(np.float32)
-    expected = source_plane(4, spacing=SPACING).world(15, 6)
-    for k, options in enumerate(({}, {"source_dicom": folder})):
-        save(tmp_path / str(k), tmp_path / "out" / "a.h5", images / images.max(), dicom=True, **options)
+    expected, off = source_plane(4, spacing=SPACING).world(15, 6), 0.75 * options[1] if options else 1e-3
+    for k, source in enumerate(({}, {"source_dicom": folder})):
+        save(tmp_path / str(k), tmp_path / "out" / "a.h5", images / images.max(), dicom=True, **source)
         for point in points(tmp_path / str(k), found["volume"][0]):
-            np.testing.assert_allclose(point, expected, atol=1e-3)
+            assert np.linalg.norm(point - expected) < off
 
 
 @pytest.mark.parametrize(("plane", "normal"), [("coronal", 1), ("axial", 2), ("sagittal", 0)])
@@ -185,6 +186,10 @@ def test_spacing_that_is_no_number_is_not_invented(tmp_path, prep):
     found, output = made(prep, folder)
     assert np.isnan(found["spacing"]).all()
     assert "no pixel spacing" in output
+    np.testing.assert_allclose(found["orientation"], [OBLIQUE] * 6, atol=1e-6)
+    assert found["slice_spacing"] == pytest.approx(4)
+    assert "no axial slices can be made" in made(prep, folder, "--plane", "axial", "--overwrite", code=1)[1]
+    assert "--spacing cannot be used" in made(prep, folder, "--spacing", 2, "--overwrite", code=1)[1]
 
 
 def test_one_patient_number_for_all_is_said_and_a_pattern_is_the_way_out(tmp_path, prep):
