@@ -186,6 +186,8 @@ def _scan(frames: Sequence[Frame], name: str, notes: Sequence[str], options: MRO
     spacings = {frame.plane.spacing for frame in frames if not np.isnan(frame.plane.spacing).any()}
     if len(sizes) > 1 or min(next(iter(sizes))) < 1:
         raise PrepError(f"images of several sizes in one series: {', '.join(f'{h} x {w}' for h, w in sorted(sizes))}")
+    if options.spacing and not spacings:
+        raise PrepError("no pixel spacing in the header, so --spacing cannot be used")
     if len(spacings) > 1 and not np.allclose(min(spacings), max(spacings), rtol=1e-3):
         raise PrepError(f"pixels of {min(spacings)} and of {max(spacings)} mm in one series")
     placed = all(np.isfinite([*frame.plane.position, *frame.plane.orientation]).all() for frame in frames)
