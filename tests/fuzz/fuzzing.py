@@ -98,8 +98,10 @@ def fuzz(mutants, read, refusals, n):
     end = time.monotonic() + SECONDS
     while time.monotonic() < end:
         seed(random.randrange(2**32))(_given(mutants, note, 200, derandomize=False))()
-    print(f"\n{read.__name__}: {dict(count)}, {len(found)} kinds of failure")
-    assert not found, "\n\n".join(f"{mutant[:2000]}\n{trace}" for mutant, trace in found.values())
+    print(f"\n{read.__name__}: {dict(count)}, {len(found)} kinds of failure", flush=True)
+    for mutant, trace in found.values():
+        print(f"\n{mutant[:1000]}\n{trace}", flush=True)
+    assert not found, f"{len(found)} kinds of failure, listed above"
     return count
 
 

@@ -135,6 +135,9 @@ def _element(source: Dataset, name: str) -> DataElement | None:
     element = source.get_item(name) and copy.deepcopy(source[name])
     if element is None or element.value is None or element.value == "":
         return None
+    if element.VR not in dictionary_VR(element.tag):  # some are of one VR or another, "US or SS"
+        logger.warning("source DICOM: %s has the representation %s and is left out", name, element.VR)
+        return None
     values = element.value if element.VM > 1 else [element.value]
     if element.VR in CHECKED and not all(_is_valid(element.VR, value) for value in values):
         shown = f"{name} {element.value}" if element.VR == "CS" else name  # a date may tell who it is

@@ -14,7 +14,7 @@ from pydicom.pixels import set_pixel_data
 from pydicom.uid import UID, ExplicitVRLittleEndian, generate_uid
 
 from es_medical import __version__
-from es_medical.data.dicom.elements import text
+from es_medical.data.dicom.elements import text, whole
 from es_medical.data.dicom.frames import CT_FRAMES, MR_FRAMES
 from es_medical.data.geometry import Geometry
 from es_medical.output.dicom.header import MR, ImageKind
@@ -91,7 +91,7 @@ def derived_series(
         _pixels(image, values[i], used, derivation.kind.rescale_type)
         if sources is not None:
             image.SourceImageSequence = [_reference(sources[i])]
-            image.SeriesNumber = 1000 + int(sources[i].get("SeriesNumber") or 0)
+            image.SeriesNumber = 1000 + whole(sources[i], "SeriesNumber") % 2**30
             if text(sources[i], "BurnedInAnnotation").upper() == "YES":
                 image.BurnedInAnnotation = "YES"
         if any(said := [*remarks[i : i + 1], _unknown(planes[i])]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from pydicom import Dataset, dcmread
 
+from es_medical.data.dicom.elements import quiet_pydicom, raw, whole
 from es_medical.data.dicom.files import content_of, is_directory, is_scout, sop_class
 from es_medical.data.dicom.frames import frames_of
 from es_medical.data.dicom.volumes import identity_of, stacks
@@ -21,6 +23,8 @@ from es_medical.output.dicom.header import MR, ImageKind
 logger = logging.getLogger(__name__)
 
 NEEDED = ("SOPInstanceUID", "StudyInstanceUID", "SeriesInstanceUID", "FrameOfReferenceUID", "Rows", "Columns")
+SIZES = ("Rows", "Columns")
+UID_FORM = re.compile(r"[0-9.]{1,64}")
 PLANE = ("ImagePositionPatient", "ImageOrientationPatient", "PixelSpacing")
 
 
@@ -163,14 +167,27 @@ def _read(path: Path, name: str, kind: ImageKind) -> dict[str, Dataset]:
     if content not in {"dicom", "bare"}:
         return {}
     try:
-        data = dcmread(path, stop_before_pixels=True, force=content == "bare")
+        with quiet_pydicom():
+            data = dcmread(path, stop_before_pixels=True, force=content == "bare")
+            _drop_unreadable(data, name)
         if is_directory(data) or (content == "bare" and not sop_class(data)):
             return {}
         frames = frames_of(data) if data.get("SOPClassUID") in kind.enhanced else [data]
+    except MemoryError as error:
+        raise ValueError(f"source DICOM {name} cannot be read: an element claims more bytes than the memory holds") from error
     except Exception as error:  # broken bytes can raise any exception in pydicom
         raise ValueError(f"source DICOM {name} cannot be read ({type(error).__name__}: {error})") from error
     several = data.get("SOPClassUID") in kind.enhanced
     return {f"{name} frame {frame.InstanceNumber}" if several else name: frame for frame in frames}
+
+
+def _drop_unreadable(data: Dataset, name: str) -> None:
+    """Drop the elements that pydicom cannot convert, with a warning: such an element counts as absent."""
+    broken = [tag for tag in data.keys() if raw(data, tag) is None and data.get_item(tag).value]  # noqa: SIM118
+    for tag in broken:
+        del data[tag]
+    if broken:
+        logger.warning("source DICOM %s: invalid elements are left out: %s", name, ", ".join(map(str, broken)))
 
 
 def _one_volume(found: dict[str, Dataset]) -> list[Dataset]:
@@ -212,6 +229,11 @@ def _check_kind(found: dict[str, Dataset], kind: ImageKind) -> None:
         missing = [key for key in (*NEEDED, *PLANE) if data.get(key) in (None, "")]
         if missing:
             raise ValueError(f"source DICOM {name} lacks {', '.join(missing)}")
+        invalid = [
+            key for key in NEEDED if not (whole(data, key) > 0 if key in SIZES else UID_FORM.fullmatch(str(data[key].value)))
+        ]
+        if invalid:
+            raise ValueError(f"source DICOM {name}: invalid {', '.join(invalid)}")
         try:
             _plane(data)
         except (ValueError, TypeError) as error:
