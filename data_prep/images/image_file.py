@@ -25,6 +25,7 @@ SUFFIXES = frozenset(
 FORMATS = ("PNG", "JPEG", "MPO", "BMP", "DIB", "GIF", "TIFF", "WEBP", "AVIF", "PPM", "JPEG2000", "QOI")
 GRAY = {"1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N"}
 DEEP = {"I", "I;16", "I;16B", "I;16L", "I;16N"}  # grayscale of 16 bits
+FREE_PIXELS, PIXELS_OF_A_BYTE = 2**25, 8 * 1100  # deflate packs at most 1032 bytes of 8 pixels into one
 R = TypeVar("R")
 
 
@@ -98,7 +99,11 @@ def _open(path: Path) -> ImageFile.ImageFile:
             head = file.read(512)
         if not head:
             raise PrepError("empty file")
-        return Image.open(path, formats=_formats())
+        image = Image.open(path, formats=_formats())
+        if image.width * image.height > FREE_PIXELS + PIXELS_OF_A_BYTE * path.stat().st_size:
+            image.close()
+            raise PrepError(f"its header says {image.width} x {image.height} pixels, the file has {path.stat().st_size} bytes")
+        return image
     except PrepError:
         raise
     except UnidentifiedImageError as error:

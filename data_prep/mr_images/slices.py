@@ -26,6 +26,7 @@ SQUARE = 0.01  # relative difference of the sides of a pixel that counts as squa
 TISSUE = 0.1  # share of the bright end of a volume from which a pixel counts as tissue
 LEAST_TISSUE = 0.01  # share of the pixels of a slice that is not empty
 LABELS = 8  # a volume of so few values is a mask or label map
+LARGEST = 1e30  # of voxels: beyond it their sums and squares overflow
 CUT = 0.01  # share of the tissue of a slice that may lie outside the new grid without a note
 
 
@@ -105,6 +106,8 @@ def prepare(stack: Stack, options: MROptions, size: Size) -> PreparedVolume:
     """
     if len(np.unique(stack.voxels[::2, ::2, ::2])) <= LABELS and len(np.unique(stack.voxels)) <= LABELS:
         raise PrepError(f"no more than {LABELS} different values: a mask or label map, not an image")
+    if (largest := float(np.abs(stack.voxels).max())) > LARGEST:
+        raise PrepError(f"values up to {largest:g}: expected {LARGEST:g} at most, for which single precision is enough")
     old = stack.planes[0].spacing
     new = new_spacing(old, options.spacing)
     low, high = np.percentile(stack.voxels, options.percentiles).tolist()

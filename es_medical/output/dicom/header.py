@@ -132,17 +132,17 @@ def _empty(kind: ImageKind) -> Dataset:
 
 def _element(source: Dataset, name: str) -> DataElement | None:
     """A copy of an element with a valid value, decimal strings shortened to 16 characters; else None."""
-    element = source.get_item(name) and copy.deepcopy(source[name])
-    if element is None or element.value is None or element.value == "":
+    found = source[name] if source.get_item(name) else None
+    if found is None or found.value is None or found.value == "":
         return None
-    if element.VR not in dictionary_VR(element.tag):  # some are of one VR or another, "US or SS"
-        logger.warning("source DICOM: %s has the representation %s and is left out", name, element.VR)
+    wanted = dictionary_VR(found.tag)  # some are of one VR or another, "US or SS"
+    values = found.value if found.VM > 1 else [found.value]
+    if found.VR not in wanted or (found.VR in CHECKED and not all(_is_valid(found.VR, value) for value in values)):
+        shown = f"{name} {found.value}" if found.VR == "CS" else name  # a date may tell who it is
+        logger.warning("source DICOM: %s is no valid %s and is left out", shown, CHECKED.get(wanted, wanted))
         return None
+    element = copy.deepcopy(found)
     values = element.value if element.VM > 1 else [element.value]
-    if element.VR in CHECKED and not all(_is_valid(element.VR, value) for value in values):
-        shown = f"{name} {element.value}" if element.VR == "CS" else name  # a date may tell who it is
-        logger.warning("source DICOM: %s is no valid %s and is left out", shown, CHECKED[element.VR])
-        return None
     if element.VR not in ("DS", "IS"):
         return element
     if any(isinstance(value, str | ISfloat) for value in values):  # pydicom could not read it as a number of this VR
