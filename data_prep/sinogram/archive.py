@@ -25,7 +25,7 @@ from data_prep.sinogram.noise import noise_of_counts, noise_of_views
 from data_prep.sinogram.options import SinogramOptions
 from data_prep.sinogram.scan import Scan
 from es_medical.data import SliceHeader
-from es_medical.physics.transmission import MEASURED
+from es_medical.data.schema import MEASURED
 
 if TYPE_CHECKING:
     from es_medical.physics.ct import CT

@@ -25,7 +25,7 @@ from data_prep.sinogram.preview import write_preview
 from data_prep.sinogram.reference import Reference
 from data_prep.sinogram.scan import Scan
 from es_medical.data import Shapes, SliceHeader, SliceRecord, read_header
-from es_medical.physics.transmission import MEASURED
+from es_medical.data.schema import MEASURED
 
 CONE = "a fan beam with {} detector rows is a cone beam, and only its central row a fan beam: --slices middle"
 NUMBER = re.compile(r"-?\d+(\.\d+)?")

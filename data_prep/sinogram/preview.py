@@ -8,8 +8,8 @@ import numpy as np
 
 from es_medical.data import SliceDataset
 from es_medical.data.atomic import whole_or_not
+from es_medical.data.schema import MEASURED
 from es_medical.output.pictures import Panel, side_by_side
-from es_medical.physics.transmission import MEASURED
 
 SHOWN = 4  # slices
 WINDOW = (0.0, 1.2)  # of stored values

@@ -2,8 +2,8 @@
 
 A file holds N slices measured by one operator. `measurement` is k-space (N, 2, H, W), or (N, 2, C, H, W) with the sensitivity
 `maps` of its C coils, sinograms (N, 1, views, detectors), images with missing values (N, C, H, W), or products with a `matrix`
-(N, m). `image` (N, C, H, W) is the ground truth, if any. The other columns are those of `SliceRecord`; what all slices share is
-in `SliceHeader`.
+(N, m). `image` (N, C, H, W) is the ground truth, if any, or a reference (see `SliceHeader.image_name`). The
+other columns are those of `SliceRecord`; what all slices share is in `SliceHeader`.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ COLUMNS: dict[str, tuple[tuple[int, ...], Any]] = {  # shape of a row, and type,
     "clipped": ((), np.int64),
 }
 NAN = float("nan")
+GROUND_TRUTH = "ground truth"
+MEASURED = "measured"  # key of `SliceHeader.operator`, beside the geometry of a scanner that measured the sinograms
 SETTLED = 2 * 10**9  # ns after its last change from which a file with the same time stamp counts as unchanged
 
 
@@ -105,6 +107,21 @@ class SliceHeader:
     n: int = 0
     has_image: bool = False
     splits: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def measured(self) -> Mapping[str, Any]:
+        """What is known of sinograms that a scanner measured: "unit", "water", "image", ...; empty for all other data."""
+        return dict(self.operator.get(MEASURED, {}))
+
+    @property
+    def unit(self) -> str:
+        """Unit of raw CT values: "HU", or that of measured sinograms; "" for MR and images."""
+        return str(self.measured.get("unit", "HU")) if self.modality == "CT" else ""
+
+    @property
+    def image_name(self) -> str:
+        """What the images are, in words: "reference" where they were reconstructed from more measurements."""
+        return str(self.measured.get("image") or GROUND_TRUTH)
 
 
 class SliceRecord(NamedTuple):

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import torch
 
 from es_medical.data import SliceHeader, read_header
+from es_medical.data.schema import MEASURED
 from es_medical.groups import Rotations
 from es_medical.knobs import AUTO
 from es_medical.physics import MRI, CompressedSensing, Inpainting, MultiCoilProtocol, Operator
 from es_medical.physics.masks import center_block, line_counts
 from es_medical.physics.mri import KSpaceOperator
-from es_medical.physics.transmission import COUNTED, MEASURED, Transmission
+from es_medical.physics.transmission import COUNTED, Transmission
 from es_medical.splits import KSPACE_UNITS, Split, unit_of
 
 if TYPE_CHECKING:

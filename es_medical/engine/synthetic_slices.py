@@ -133,7 +133,7 @@ class Likeness:
         physics = self.physics.of(batch)
         generators = [item_generator(self.seed, str(number), "synthetic noise") for number in numbers]
         y, sigma = self._measure(physics, images, batch["sigma"], generators)
-        scale, offset = HOUNSFIELD if self.header.modality == "CT" else (1.0, 0.0)
+        scale, offset = HOUNSFIELD if self.header.unit == "HU" else (float(self.header.measured.get("scale", 1)), 0.0)
         for i, number in enumerate(numbers):
             yield SliceRecord(
                 measurement=y[i],
@@ -186,7 +186,8 @@ def synthetic_kind(path: str | Path) -> str:
 def kind_for(header: SliceHeader) -> str:
     """Choose the kind of synthetic images that resemble what a slice file was measured from, by its header alone.
 
-    Recorded k-space has a phase, simulated k-space of real images has none. A file of synthetic images has a kind.
+    Recorded k-space has a phase, simulated k-space of real images has none. CT without Hounsfield units is taken for technical
+    parts. A file of synthetic images has a kind.
 
     >>> kind_for(SliceHeader(0.1, torch.ones(4), modality="CT")), kind_for(SliceHeader(0.1, torch.ones(4), channels=2))
     ('ct', 'mr')
@@ -197,7 +198,7 @@ def kind_for(header: SliceHeader) -> str:
         recorded = header.coils or header.configuration.get("measurements") == "real"
         return "mr_phase" if recorded else "mr"
     if header.modality == "CT":
-        return "ct"
+        return "ct" if header.unit == "HU" else "part"
     if header.matrix is not None:
         return "digit"
     return "photograph" if header.channels == 3 else "leaves"

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from es_medical.data import read_header
 from es_medical.data.pixels import Pixels
-from es_medical.data.schema import open_slices
-from es_medical.physics.transmission import MEASURED
+from es_medical.data.schema import MEASURED, open_slices
 
 
 def preparation(data_file: str | Path) -> dict[str, Any]:

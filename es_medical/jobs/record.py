@@ -11,7 +11,8 @@ import yaml
 from monai.engines import Workflow
 from numpy.typing import NDArray
 
-from es_medical.data import file_digest
+from es_medical.data import file_digest, read_header
+from es_medical.data.schema import GROUND_TRUTH
 from es_medical.engine.auto import Settings
 from es_medical.engine.config import resolved_configuration
 from es_medical.engine.distributed import rank
@@ -68,6 +69,11 @@ class Record:
         """Whether the method is trained; an unknown name counts as trained."""
         return self.method not in METHODS or METHODS[self.method].trained
 
+    @property
+    def image(self) -> str:
+        """What the data file's images are: "ground truth" or "reference"."""
+        return read_header(self.data_file).image_name
+
     def tracker(self, run_id: str | None = None) -> Tracker:
         """Create the tracker of this process; only the first process tracks."""
         if rank() != 0:
@@ -82,6 +88,7 @@ class Record:
         kind = synthetic_kind(self.data_file)
         groups = {"study": self.study, "mlflow.parentRunId": self.parent_run, "image_size": f"{size[0]} x {size[1]}"}
         groups["synthetic_images"] = kind or None
+        groups["images"] = None if self.image == GROUND_TRUTH else self.image
         tags = {name: str(value) for name, value in (dict(self.tags) | groups).items() if value is not None}
         if self.settings is not None:
             knobs |= self.settings.chosen
@@ -106,7 +113,8 @@ class Record:
         """Lay out one case: baseline | reconstruction | spread | target | error."""
         images = (case.baseline, case.reconstruction, case.spread, case.target)
         low, high = self.window
-        return picture(*images, window=(float(low), float(high)), error_max=float(self.error_max), baseline_name=baseline)
+        window, target = (float(low), float(high)), "target" if self.image == GROUND_TRUTH else self.image
+        return picture(*images, window=window, error_max=float(self.error_max), baseline_name=baseline, target_name=target)
 
 
 def _size(engine: Workflow) -> int:

@@ -55,7 +55,7 @@ class Evaluation:
         shown = {name: value for name, value in metrics.items() if name.removesuffix("_sd") in SCORES}
         tracker.log_metrics({f"test/{name}": value for name, value in numbers(shown).items()}, iteration)
         tracker.log_table({name: [json_value(row[name]) for row in rows] for name in rows[0]}, "test/cases.json")
-        table = summary_table(self.record.method, metrics, len(rows), self.tester.physics.baseline)
+        table = summary_table(self.record.method, metrics, len(rows), self.tester.physics.baseline, self.record.image)
         tracker.log_table(table, "test/summary.json")
         tracker.set_tags({"mlflow.note.content": markdown(table, epoch)} | exact_tag(metrics, len(rows)))
         for i, case in enumerate(self.tester.cases):
@@ -125,7 +125,8 @@ class Training(Evaluation):
             epoch = state["epoch"] if state and not state.get("warm") else 0
             engines: dict[str, Workflow] = {"train": self.trainer} if self.record.learns else {}
             self.record.start(tracker, engines | {"val": self.validator, "test": self.tester}, epoch)
-            logger.info("ground truth: %s in training, %s in the choice of weights", *self._uses_of_ground_truth())
+            uses = self._uses_of_images()
+            logger.info("%s: %s in training, %s in the choice of weights", self.record.image, *uses)
             if rank() == 0 and self.record.learns and not state:
                 tracker.set_tags(diagnosis_tags(self.tester, self.trainer.loss, self.record.method))
             if not state and (self.checkpoints.folder / BEST).exists():
@@ -143,7 +144,7 @@ class Training(Evaluation):
         if self.validator.key_metric == "heldout" and not self.validator.inferer.split_input:
             logger.warning(
                 "the held-out error ranks networks trained on split measurements, as with es; %s is trained on whole "
-                "measurements: with ground truth, choose the weights by --key_metric psnr",
+                "measurements: with images to compare with, choose the weights by --key_metric psnr",
                 self.record.method,
             )
         if state and not state.get("warm"):
@@ -209,7 +210,7 @@ class Training(Evaluation):
         other_images = metric == "psnr" and inferer.split_input and not inferer.averages_splits
         return {"method": self.record.method, "key_metric": metric + " of images from all of y" * other_images}
 
-    def _uses_of_ground_truth(self) -> tuple[str, str]:
+    def _uses_of_images(self) -> tuple[str, str]:
         uses = (self.trainer.loss.needs_image, self.validator.key_metric == "psnr")
         return ("used" if uses[0] else "not used", "used" if uses[1] else "not used")
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from es_medical.data import SliceHeader
 from es_medical.data.geometry import Geometry
 from es_medical.data.stack import TILTED, regular_grid, tilt_of
 
@@ -57,3 +58,14 @@ def cut_values(columns: Mapping[str, Any], rows: NDArray[np.int64], unit: str, n
         )
     said = f"Values stop at {level:g}{unit}: {{}} pixels of this slice held more before its measurements were simulated."
     return tuple(said.format(n) if n else "" for n in cut.tolist())
+
+
+def in_hounsfield_units(header: SliceHeader, asked: bool) -> bool:
+    """Whether CT images can be DICOM, else with a warning; an error where DICOM was `asked` for. Other images always can."""
+    if header.unit in ("", "HU"):
+        return True
+    said = f"DICOM holds Hounsfield units, and these images are in {header.unit}: prepare them with water's attenuation"
+    if asked:
+        raise ValueError(said)
+    logger.warning("no DICOM is written: %s", said)
+    return False

@@ -85,6 +85,7 @@ def picture(
     labels: bool = True,
     smallest: int = SMALLEST,
     baseline_name: str = "zero-filled",
+    target_name: str = "target",
 ) -> Pixels:
     """Baseline | reconstruction | spread | target | error, side by side; spread and error in gray, see `deviation`.
 
@@ -92,13 +93,14 @@ def picture(
         baseline: As `panel_values` takes it, like the other four.
         reconstruction: Mean over the samples.
         spread: Standard deviation over the samples, per pixel.
-        target: The ground truth, if there is one.
+        target: The ground truth or reference, if there is one.
         error: By default the difference of `reconstruction` and `target` (complex: of their magnitudes), if there is a target.
         window: Values shown as black and white in the first, second and fourth panel, in units of the image.
         error_max: Value shown as white in the third and fifth panel; black is 0.
         labels: Names and windows in a strip above the panels.
         smallest: Smallest height of a panel; pixels are repeated to reach it.
         baseline_name: Label of the first panel.
+        target_name: Label of the fourth panel.
 
     Returns:
         uint8 image of 3 to 5 panels with separators of 2 pixels: (H, W), or (H, W, 3) where any panel is RGB.
@@ -110,7 +112,7 @@ def picture(
     panels = [Panel(baseline_name, baseline, window), Panel("recon", reconstruction, window)]
     panels.append(Panel("spread", deviation(spread), scale))
     if target is not None:
-        panels.append(Panel("target", target, window))
+        panels.append(Panel(target_name, target, window))
         error = _difference(reconstruction, target) if error is None else error
     if error is not None:
         panels.append(Panel("error", deviation(error), scale))

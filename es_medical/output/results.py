@@ -5,19 +5,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from es_medical.data.schema import GROUND_TRUTH
 from es_medical.metrics import MAX_DB
 
 EXACT = "∞ (exact)"
 """EQUIV of a network that is equivariant up to rounding: infinite, so not shown as a number here or in MLflow."""
 
 
-def summary_table(method: str, metrics: Mapping[str, float], n: int, baseline: str = "zero-filled") -> dict[str, list[str]]:
+def summary_table(
+    method: str, metrics: Mapping[str, float], n: int, baseline: str = "zero-filled", image: str = GROUND_TRUTH
+) -> dict[str, list[str]]:
     """Make the summary of a test: a row for the baseline and one for the method, mean and standard deviation over n slices.
 
-    Columns of scores that need ground truth are left out if there is none. The held-out error of a zero-filled image is 1 by
-    definition: it predicts nothing that was held out.
+    Columns of scores that need images are left out if there are none; images that are no ground truth are named in the titles.
+    The held-out error of a zero-filled image is 1 by definition: it predicts nothing that was held out.
     """
-    titles = {"psnr": "PSNR (dB)", "ssim": "SSIM", "equiv": "EQUIV (dB)", "heldout": "held-out error"}
+    to = "" if image == GROUND_TRUTH else f" to {image}"
+    titles = {"psnr": f"PSNR{to} (dB)", "ssim": f"SSIM{to}", "equiv": "EQUIV (dB)", "heldout": "held-out error"}
     table: dict[str, list[str]] = {"method": [baseline, method], "slices": [str(n), str(n)]}
     for name, title in titles.items():
         if name in metrics:

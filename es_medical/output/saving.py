@@ -20,7 +20,7 @@ from es_medical.data.atomic import whole_or_not
 from es_medical.data.geometry import Geometry
 from es_medical.data.stack import volume_planes
 from es_medical.metrics import magnitude
-from es_medical.output.checks import check_planes, check_writable, cut_values
+from es_medical.output.checks import check_planes, check_writable, cut_values, in_hounsfield_units
 from es_medical.output.png import PngWriter, check_names
 from es_medical.output.volume import Columns, Volume, check_flag, flagged, interval_volume, volume_names
 
@@ -41,8 +41,8 @@ class SaveReconstructions:
     (raw = stored * scale + offset), the geometry of the slice file and `heldout` (N,).
 
     `<volume>_reconstruction.nii.gz` and `<volume>_spread.nii.gz` (without a volume's hash: `<subject>`, `<subject>_2`):
-    magnitudes in raw units (MR) or Hounsfield units (CT), (W, H, slices) at the position given in the slice file, every slice
-    at its index in the volume, NaN where one is missing. If position and orientation are unknown, nominal ones are used
+    magnitudes in raw units (MR), Hounsfield units or 1/cm (CT), (W, H, slices) at the position given in the slice file, every
+    slice at its index in the volume, NaN where one is missing. If position and orientation are unknown, nominal ones are used
     (`Geometry.nominal`: columns to the patient's left, rows to posterior) and the header says so; unknown spacings are 1 mm.
 
     With `dicom`: `dicom/<volume>/reconstruction/` and `dicom/<volume>/spread/` (see `DicomWriter`).
@@ -70,7 +70,7 @@ class SaveReconstructions:
         ImportError: DICOM is requested and highdicom is missing.
         OSError: nothing can be written to `output_dir`.
         ValueError: the source is not a single volume of the slices' modality, does not fit the slices, or is given without
-            `dicom`; DICOM is requested for images that are neither MR nor CT; ids of images cannot name files.
+            `dicom` or for CT in 1/cm; DICOM is requested for images that are neither MR nor CT; ids cannot name files.
     """
 
     def __init__(
@@ -87,9 +87,10 @@ class SaveReconstructions:
             raise ValueError("DICOM is for MR and CT, the slices are of modality IMAGE: set dicom to false")
         if source_dicom and not dicom:
             raise ValueError("source_dicom is given but dicom is off: set dicom to true, or leave source_dicom out")
+        hounsfield = dicom and in_hounsfield_units(dataset.header, bool(source_dicom))
         self.folder, self.dataset, self.flag = Path(output_dir), dataset, check_flag(flag)
         self._rows: list[dict[str, Any]] = []
-        self._dicom = self._dicom_writer(source_dicom, method) if dicom else None
+        self._dicom = self._dicom_writer(source_dicom, method) if hounsfield else None
         if dataset.header.modality != "IMAGE":
             self._check_volumes()
         check_writable(self.folder)
@@ -137,7 +138,7 @@ class SaveReconstructions:
     @property
     def _unit(self) -> str:
         """Unit of raw values, with a space before it."""
-        return " HU" if self.dataset.header.modality == "CT" else ""
+        return f" {self.dataset.header.unit}".rstrip()
 
     def _planes(self, columns: Columns, rows: Rows) -> tuple[Geometry, ...]:
         """The planes in which a volume is written, but for DICOM with a source."""
@@ -173,12 +174,12 @@ class SaveReconstructions:
         parts = dict(self._images(columns) if self._png else self._volumes(columns))
         failed = _write_all(parts, what := "image" if self._png else "volume")
         found = f"{len(rows)} images" if self._png else f"{len(rows)} slices of {len(parts)} volumes"
-        logger.info("%s reconstructed: see %s%s", found, self.folder, f"; {self._png.report()}" if self._png else "")
+        unit = f" in{self._unit}" * bool(self._unit)
+        logger.info("%s reconstructed%s: see %s%s", found, unit, self.folder, f"; {self._png.report()}" if self._png else "")
         if failed:
             causes = "; ".join(f"{name}: {type(error).__name__}: {error}" for name, error in failed.items())
-            raise RuntimeError(f"{len(failed)} of {len(parts)} {what}s were not written: {causes}") from next(
-                iter(failed.values())
-            )
+            first = next(iter(failed.values()))
+            raise RuntimeError(f"{len(failed)} of {len(parts)} {what}s were not written: {causes}") from first
 
     def _volumes(self, columns: Columns) -> Iterator[tuple[str, list[Write]]]:
         writers = (self._write_nifti, self._dicom.write) if self._dicom else (self._write_nifti,)

@@ -9,6 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+SMALLEST_SHIFT = 1e-6
+"""Shifts below this, in bins, are rounding errors and count as 0."""
+
 
 @dataclass(frozen=True)
 class Geometry(ABC):
@@ -56,6 +59,8 @@ class Geometry(ABC):
             given = f"got {self.size}, {self.angles} and {self.shift}"
             raise ValueError(f"size is (height, width), angles and shift are finite, {given}")
         _positive(height=self.size[0], width=self.size[1], pitch=self.pitch)
+        if abs(self.shift) < SMALLEST_SHIFT * self.pitch:
+            self._set(shift=0.0)
         if not self.n_detectors:
             self._set(n_detectors=math.ceil((self._needed_width() + 2 * abs(self.shift)) / self.pitch - 1e-9))
         self._set(n_detectors=int(self.n_detectors))

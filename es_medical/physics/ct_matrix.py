@@ -72,7 +72,8 @@ def cache_folder() -> Path | None:
 def _build(geometry: Geometry) -> csr_array:
     if kernel(geometry) == "line_fanflat":
         places = geometry.shift + geometry.pitch * ((np.arange(RAYS) + 0.5) / RAYS - 0.5)
-        matrix = sum((_project(geometry, place) for place in places[1:]), _project(geometry, places[0])) / np.float32(RAYS)
+        matrix = sum((_project(geometry, place) for place in places[1:]), _project(geometry, places[0]))
+        matrix.data /= RAYS  # in place: scipy would divide in float64
     else:
         matrix = _project(geometry, geometry.shift)
     matrix.sum_duplicates()  # sorts the columns of each row, too
@@ -133,7 +134,7 @@ def _read(path: Path, geometry: Geometry) -> csr_array | None:
     """Read a matrix; None if there is no file or, with a warning, a broken one (zip files carry a checksum)."""
     try:
         with path.open("rb") as opened, np.load(opened) as file:
-            parts = file["data"], file["indices"], file["indptr"]
+            parts = file["data"].astype(np.float32, copy=False), file["indices"], file["indptr"]
         shape = (geometry.shape[0] * geometry.shape[1], geometry.size[0] * geometry.size[1])
         matrix = csr_array(parts, shape=shape)
         matrix.check_format(full_check=True)

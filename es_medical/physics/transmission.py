@@ -20,8 +20,6 @@ MOST_PHOTONS = 1e7
 """Counts up to this are recovered from a float32 sinogram: rounding changes N by N ln(I0 / N) 2^-24, at most 0.22."""
 COUNTED = "transmission"
 """Key of `to_dict` next to a scanner's geometry in a slice file."""
-MEASURED = "measured"
-"""Key next to a scanner's geometry in a slice file of measured sinograms: their units and corrections."""
 ZERO = 0.75
 """Recovered counts below this are 0: no count lies between 1 and the half that replaces 0."""
 

@@ -10,6 +10,7 @@ from es_medical.randomness import item_generator
 from es_medical.synthetic.ct import ct
 from es_medical.synthetic.digits import digit
 from es_medical.synthetic.mr import complex_mr, real_mr
+from es_medical.synthetic.part import part
 from es_medical.synthetic.photograph import leaves, photograph
 from es_medical.synthetic.sampler import Sampler
 
@@ -33,6 +34,7 @@ KINDS = {
     "mr": Kind(2, real_mr),
     "mr_phase": Kind(2, complex_mr),
     "ct": Kind(1, ct),
+    "part": Kind(1, part),
     "photograph": Kind(3, photograph),
     "digit": Kind(1, digit),
     "leaves": Kind(1, leaves),
@@ -48,8 +50,8 @@ def draw(
     another device gives the same images up to rounding.
 
     Args:
-        kind: a name of `KINDS`: "mr" (zero imaginary part), "mr_phase", "ct" (-1000 ... 1000 HU as 0 ... 1), "photograph",
-            "digit" or "leaves".
+        kind: a name of `KINDS`: "mr" (zero imaginary part), "mr_phase", "ct" (-1000 ... 1000 HU as 0 ... 1), "part",
+            "photograph", "digit" or "leaves".
         n: number of images.
         size: side, or (height, width), in pixels; at least 16.
         seed: seed of the row.

@@ -34,6 +34,7 @@ def test_a_shift_moves_the_bins_and_one_of_zero_is_not_written():
         assert geometry.to_dict()["shift"] == geometry.shift
         assert geometry.turned(10.0).shift == geometry.shift
     assert "shift" not in FAN.to_dict()
+    assert replace(FAN, shift=1e-15) == FAN
     assert ParallelBeam((8, 8), n_views=3, n_detectors=8, shift=5.0).field_of_view == 0  # some views do not see the centre
 
 

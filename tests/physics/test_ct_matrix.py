@@ -79,7 +79,7 @@ def test_kernel_is_the_one_that_fills_the_bins():
     assert [kernel(replace(one, shift=0.5)) for one in (PARALLEL, COARSE, FAN)] == ["linear", "strip", "line_fanflat"]
 
 
-@pytest.mark.parametrize("geometry", [PARALLEL, COARSE, FAN])
+@pytest.mark.parametrize("geometry", [PARALLEL, COARSE, FAN, replace(FAN, shift=0.5)])
 def test_matrix_is_compact_and_ordered(geometry):
     matrix = system_matrix(geometry)
     assert matrix.shape == (geometry.shape[0] * geometry.shape[1], 12 * 15)

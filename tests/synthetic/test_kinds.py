@@ -66,7 +66,7 @@ def test_the_imaginary_part_is_zero_unless_asked_for():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("heads", 1, 32, 0), "kind 'heads': give one of mr, mr_phase, ct, photograph, digit, leaves"),
+        (("heads", 1, 32, 0), "kind 'heads': give one of mr, mr_phase, ct, part, photograph, digit, leaves"),
         (("mr", 1, 8, 0), "size 8 x 8"),
         (("mr", -1, 32, 0), "n -1"),
     ],

@@ -16,6 +16,7 @@ def describe(run: Run) -> str:
         f"{items} items" if items else "number of items not logged",
         image_size(run),
         f"synthetic images of kind {run.tags['synthetic_images']}, no real ones" if "synthetic_images" in run.tags else "",
+        f"PSNR and SSIM to the {run.tags['images']} in the data, no ground truth" if "images" in run.tags else "",
         ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in run.operator),
         f"MLflow experiment {run.experiment}" + (f", study {run.tags['study']}" if run.tags.get("study") else ""),
     ]
