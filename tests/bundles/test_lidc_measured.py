@@ -21,7 +21,8 @@ from es_medical.splits import Split
 BUNDLE, SIZE, SCALE = "lidc_ct", (16, 16), 0.4
 FAN = FanBeam(SIZE, n_views=9, pitch=1.5, shift=0.7, source_distance=40, detector_distance=20)
 LEVELS = (0.002, 0.004, 0.001, 0.003)
-KNOBS = {"warm_images": 4, "warm_epochs": 1, "views": None, "sigma": None}
+ANY = {"views": None, "sigma": None}
+KNOBS = {"warm_images": 4, "warm_epochs": 1} | ANY
 
 
 def write_measured(path, unit="1/cm", image="reference", levels=LEVELS):
@@ -94,7 +95,7 @@ def test_scores_are_to_the_reference_and_never_called_truth(tmp_path, measured_f
 
 def test_images_are_written_in_the_files_unit_and_dicom_only_in_hounsfield_units(tmp_path, measured_file, train, caplog):
     fit(train, tmp_path / "done", measured_file, epochs=1)
-    found, _ = reconstruct(BUNDLE, tmp_path / "done", measured_file, "measured.yaml", dicom=True)
+    found, _ = reconstruct(BUNDLE, tmp_path / "done", measured_file, "measured.yaml", dicom=True, **ANY)
     place = tmp_path / "done" / "eval"
     (image,) = place.glob("*scan0*_reconstruction.nii.gz")
     nifti = nib.load(image)
@@ -103,7 +104,7 @@ def test_images_are_written_in_the_files_unit_and_dicom_only_in_hounsfield_units
     assert not (place / "dicom").exists()
     assert "no DICOM is written: DICOM holds Hounsfield units, and these images are in 1/cm" in caplog.text
     with pytest.raises(Exception) as error:  # noqa: B017, PT011 - MONAI wraps it
-        reconstruct(BUNDLE, tmp_path / "done", measured_file, "measured.yaml", dicom=True, source_dicom=str(tmp_path))
+        reconstruct(BUNDLE, tmp_path / "done", measured_file, "measured.yaml", dicom=True, **ANY, source_dicom=str(tmp_path))
     assert "these images are in 1/cm" in causes(error.value)
 
 
