@@ -139,6 +139,12 @@ class Scanner:
         y = torch.from_numpy(np.ascontiguousarray(p))[None] / (self.length * self.scale * float(physics.norm))
         return torch.where(physics.mask[0] > 0, y, 0).float()
 
+    def unexplained(self, y: Tensor) -> float:
+        """Level of what no image explains of a stored sinogram (1, V, D); see `residual_level`."""
+        from es_medical.physics.estimates.residual import residual_level
+
+        return float(residual_level(self.physics, y[None], self.physics._diagonal, torch.Generator().manual_seed(0)))
+
 
 def read_row(item: Item, acquisition: Acquisition, options: SinogramOptions) -> Corrected:
     """Read and correct the row of an item, and take the acquisition's views and bins of it."""

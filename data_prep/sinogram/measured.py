@@ -154,11 +154,15 @@ def make_slice(
         PrepError: the row cannot be used.
     """
     row = read_row(item, scanner.acquisition, options)
+    y, sigma, notes = scanner.stored(row.p, scanner.physics), row.sigma / scanner.divisor, row.whole.notes
+    if options.noise == "fit" and (unexplained := scanner.unexplained(y)) > sigma:
+        notes = [*notes, f"what no image explains is {unexplained / sigma:.1f} times the noise: counted as noise"]
+        sigma = unexplained
     volume = pseudonyms.of("volume", item.digest)
     image = None if reference is None else reference.image(row.whole)
     scale, offset = scanner.units
     record = SliceRecord(
-        measurement=scanner.stored(row.p, scanner.physics),
+        measurement=y,
         image=image,
         id=pseudonyms.of("slice", item.digest, item.row),
         subject=pseudonyms.of("subject", item.digest),
@@ -169,10 +173,10 @@ def make_slice(
         data_range=math.nan if image is None else 1.0,
         slice=item.row,
         slice_spacing=row.slice_spacing,
-        sigma=row.sigma / scanner.divisor,
+        sigma=sigma,
         volume=volume,
     )
-    return Made([record], row.whole.notes)
+    return Made([record], notes)
 
 
 def report(tally: Tally, scans: dict[str, Scan]) -> Iterable[Outcome]:

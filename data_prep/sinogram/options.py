@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -87,6 +87,13 @@ class SinogramOptions:
             help="Remove rings: neighbouring bins that each is compared with in all views, e.g. 9; 0 for none.", min=0
         ),
     ] = 0
+    noise: Annotated[
+        Literal["fit", "detector"],
+        typer.Option(
+            help="Noise level of a slice. detector: of the counts, else of neighbouring views. fit: the larger of that and "
+            "what no image explains: noise, and mismatch of scanner and operator."
+        ),
+    ] = "fit"
     reference: Annotated[
         bool, typer.Option("--reference", help="Keep a regularised least-squares image of all views as reference.")
     ] = False

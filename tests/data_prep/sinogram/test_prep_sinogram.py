@@ -85,11 +85,27 @@ def test_stored_noise_is_that_of_the_counts(made, tmp_path):
     gain = 3.0  # counts for each photon
     white, dark = fields(1, BINS, frames=40, dark=0)
     source = exchange(tmp_path / "a.h5", gain * counts(p, dark=0)[:, None], PARALLEL, gain * white, dark)
-    _, _, out = made(source, "--centre", 59.5, "--merge", 1, geometry={"bin_width": WIDTH})
+    _, _, out = made(source, "--centre", 59.5, "--merge", 1, "--noise", "detector", geometry={"bin_width": WIDTH})
     A, measured = scanner(out)
     clean = torch.from_numpy(p) / (float(A.norm) * measured["scale"] * measured["pixel"] / 10)
     error = stored(out, "measurement")[0, 0] - clean.numpy()
     assert np.sqrt((error**2).mean()) == pytest.approx(float(stored(out, "sigma")[0]), rel=0.05)
+
+
+def test_a_mismatch_of_scanner_and_operator_counts_as_noise(made, tmp_path):
+    """A source that gets stronger and weaker from view to view: no image explains the sinogram."""
+    p = line_integrals(PARALLEL, positions(BINS, WIDTH, 59.5))
+    noise = 0.02 * np.random.default_rng(0).standard_normal(p.shape)
+    levels = []
+    for bent in (p + noise, p + noise + 0.3 * np.sin(np.arange(90))[:, None]):
+        np.save(tmp_path / "a.npy", bent)
+        geometry = {"kind": "parallel", "arc": 180, "values": "attenuation", "bin_width": WIDTH, "centre": 59.5}
+        said, _, out = made(tmp_path / "a.npy", "--merge", 1, "--overwrite", geometry=geometry)
+        A, measured = scanner(out)
+        levels.append(float(stored(out, "sigma")[0]) * float(A.norm) * measured["scale"] * measured["pixel"] / 10)
+    assert levels[0] < 0.1
+    assert levels[1] > 0.15
+    assert "counted as noise" in said.replace("\n", " ")
 
 
 @pytest.mark.parametrize("kind", ["parallel 180", "parallel 360", "fan", "fan, counts the other way"])

@@ -41,7 +41,9 @@ def test_helsinki_scan_agrees_with_itself(prep, shared_data, tmp_path):
 
 def test_tooth_has_its_known_centre_and_its_noise(prep, shared_data, tmp_path):
     out = tmp_path / "a.h5"
-    said = prep("sinogram", shared_data / "sinograms" / "tomopy_tooth.h5", out, "--size", 64, "--preview").output
+    said = prep(
+        "sinogram", shared_data / "sinograms" / "tomopy_tooth.h5", out, "--size", 64, "--noise", "detector", "--preview"
+    ).output
     assert abs(float(said.split("estimated: bin ")[1].split()[0]) - 296.0) < 0.5
     assert "2 slices of 64 x 64" in said
     y, sigma = stored(out, "measurement", "sigma")
