@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from data_prep.mri.fastmri_file import FASTMRI_SIZE
+from data_prep.mri.fastmri_file import FASTMRI_SIZE, unlike
 from data_prep.mri.recorded import RecordedVolume
 from data_prep.mri.recording import Recording
 from data_prep.mri.resample import Regrid
@@ -135,7 +135,7 @@ def common_recording(
         rows_of = [field_of(volume.size, volume.spacing, volume.pixel)[0] for volume in volumes]
         height = commonest(rows_of) if options.size is None and len({*rows_of}) == 1 else size[0]
         size = (height, commonest([volume.recorded[1] for volume in volumes]))
-    misfits = {volume.digest: cause for volume in volumes if (cause := _misfit(volume, size, options.native_width))}
+    misfits = {volume.digest: cause for volume in volumes if (cause := _misfit(volume, size, grid, options.native_width))}
     fitting = [volume for volume in volumes if volume.digest not in misfits]
     stored = [volume.mask for volume in fitting if volume.mask is not None]
     if stored:
@@ -208,8 +208,10 @@ def commonest(values: Sequence[T]) -> T:
     return Counter(values).most_common(1)[0][0]
 
 
-def _misfit(volume: RecordedVolume, size: tuple[int, int], native_width: bool) -> str:
+def _misfit(volume: RecordedVolume, size: Size, grid: Grid, native_width: bool) -> str:
     width = volume.recorded[1]
+    if not native_width and volume.mask is None and (cause := unlike(grid.spacing or volume.spacing, volume.pixel)):
+        return f"slices and recorded grid have {cause}"
     if native_width and width != size[1]:
         return f"has {width} columns, most volumes have {size[1]}: with --native-width one file has one width"
     if not native_width and volume.mask is not None and width != size[1]:

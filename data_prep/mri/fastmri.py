@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from data_prep.mri.array_file import SUFFIXES as ARRAYS
 from data_prep.mri.array_file import read_axes
 from data_prep.mri.common_grid import Grid, common_grid, common_recording, field_of, grid_note, pixel_remark
+from data_prep.mri.fastmri_file import unlike
 from data_prep.mri.options import FastMRIOptions
 from data_prep.mri.recorded import Layout, RecordedTarget, RecordedVolume, inspect_recorded
 from data_prep.mri.recording import Recording
@@ -142,8 +143,10 @@ def choose_pipeline(volumes: Sequence[AnyVolume], options: FastMRIOptions, grid:
     sigma = float(options.sigma or 0)
     knobs = options.acceleration, options.center_fraction, sigma, options.seed, options.with_image, options.mask_seed
     images = [volume for volume in volumes if isinstance(volume, Volume)]
-    fields = {image.digest: field_of(grid.size, grid.spacing or image.spacing, image.spacing) for image in images}
-    return Simulation(grid.size, *knobs, by=options.normalise or "slice", fields=fields), {}
+    wanted = {image.digest: grid.spacing or image.spacing for image in images}
+    fields = {image.digest: field_of(grid.size, wanted[image.digest], image.spacing) for image in images}
+    misfits = {image.digest: cause for image in images if (cause := unlike(wanted[image.digest], image.spacing))}
+    return Simulation(grid.size, *knobs, by=options.normalise or "slice", fields=fields), misfits
 
 
 def note(grid: Grid, options: FastMRIOptions, volume: AnyVolume) -> str:

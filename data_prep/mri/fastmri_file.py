@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 RECONSTRUCTIONS = ("reconstruction_esc", "reconstruction_rss")
 FASTMRI_SIZE = (320, 320)
-FINEST = 8  # largest ratio of pixels and samples along an axis: scanners interpolate by 2 or 4
+FINEST = 8  # largest ratio of pixels and samples along an axis, and of their widths: scanners interpolate by 2 or 4
 COILS_OF_RANK = {3: "single", 4: "multi"}
 
 
@@ -53,7 +53,8 @@ def _check_links(path: Path) -> None:
     missing = links(path).missing
     if missing:
         count = f"{len(missing)} other files are" if len(missing) > 1 else "another file is"
-        raise PrepError(f"a part of its data lies in another file, and {count} missing", f"({', '.join(missing[:3])})")
+        cause = f"broken link: a part of its data lies in another file, and {count} missing"
+        raise PrepError(cause, f"({', '.join(missing[:3])})")
 
 
 def _why_unreadable(path: Path, error: str) -> str:
@@ -105,7 +106,21 @@ def reconstructed_size(encoding: Encoding, recorded: tuple[int, ...]) -> tuple[i
     size = encoding.size or FASTMRI_SIZE
     if encoding.size and any(n > FINEST * samples for n, samples in zip(size, recorded, strict=True)):
         raise PrepError(f"a reconstruction of {size} pixels from {recorded} samples: expected {FINEST} times as many at most")
+    if cause := unlike(encoding.spacing, encoding.pixel):
+        raise PrepError(f"reconstructed and recorded grid have {cause}")
     return size
+
+
+def unlike(one: tuple[float, float], other: tuple[float, float]) -> str:
+    """Why pixels (row and column spacing in mm) are too different to come from each other, or ""; unknown ones are not.
+
+    >>> unlike((1.0, 1.0), (0.5, 1.0)), unlike((1.0, 1.0), (float("nan"), 1.0))
+    ('', '')
+    """
+    if all(not (a > FINEST * b or b > FINEST * a) for a, b in zip(one, other, strict=True)):
+        return ""
+    widths = " and ".join(f"{rows:.3g} x {columns:.3g}" for rows, columns in (one, other))
+    return f"pixels of {widths} mm: {FINEST} times as wide at most expected"
 
 
 def read_kspace(file: h5py.File, index: int) -> NDArray[np.complexfloating]:
@@ -162,7 +177,7 @@ def scalar(file: h5py.File, name: str) -> bytes | str:
     """The value of a dataset that holds a single text, else an empty string."""
     data = file.get(name)
     value = data[()] if isinstance(data, h5py.Dataset) and data.size == 1 else ""
-    value = value.item() if isinstance(value, np.ndarray) else value
+    value = value.item() if isinstance(value, np.ndarray) and value.size == 1 else value  # not of ragged values
     return value if isinstance(value, bytes | str) else ""
 
 

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 NAN = float("nan")
+NARROWEST, WIDEST = 1e-3, 1e3  # mm: no scanner has other pixels, so their size is unknown
 
 
 class Encoding(NamedTuple):
@@ -129,8 +130,9 @@ def _grid(space: ElementTree.Element, name: str) -> tuple[tuple[int, int] | None
     field = _numbers(space, f"{name}/fieldOfView_mm", ("x", "y"))
     if not size or min(size) < 1:
         return None, (NAN, NAN)
-    pixel = (field[0] / size[0], field[1] / size[1]) if field and min(field) > 0 else (NAN, NAN)
-    return (int(size[0]), int(size[1])), pixel
+    pixel = (field[0] / size[0], field[1] / size[1]) if field else (NAN, NAN)
+    known = all(NARROWEST <= width <= WIDEST for width in pixel)
+    return (int(size[0]), int(size[1])), pixel if known else (NAN, NAN)
 
 
 def _measured(space: ElementTree.Element) -> tuple[int, int] | None:

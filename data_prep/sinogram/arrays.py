@@ -93,7 +93,7 @@ def _whole(open_: Callable[[Path], NDArray], path: Path) -> Table:
 def _npy(path: Path) -> NDArray:
     try:
         return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-    except (ValueError, OSError, EOFError) as error:
+    except Exception as error:  # numpy raises many kinds on damaged bytes
         raise PrepError("damaged .npy file, or one of Python objects") from error
 
 

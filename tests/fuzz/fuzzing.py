@@ -25,7 +25,7 @@ SHARE = float(os.environ.get("ES_FUZZ_SHARE", "0.4"))  # of the fixed number of 
 MEMORY = 2**29  # bytes beyond those in use that a reader of a file of some kilobytes may ask for
 CPU_SECONDS = 5  # of one mutant
 UNSTATED = (
-    "unexpected",
+    "unexpected ",
     "MemoryError",
     "allocate",
     "Traceback",

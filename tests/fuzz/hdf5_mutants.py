@@ -56,7 +56,7 @@ def change_file(path, changes):
     """Make the changes in the file; one that the library itself cannot write is left out."""
     with h5py.File(path, "r+") as file:
         for kind, name, what in changes:
-            with suppress(OSError, TypeError, ValueError):
+            with suppress(KeyError, OSError, RuntimeError, TypeError, ValueError):
                 (_attribute if kind == "attribute" else _object)(file, name, kind, what)
 
 

@@ -160,6 +160,24 @@ def test_reconstruction_much_finer_than_the_samples_is_refused(tmp_path, make_vo
     assert "(999999, 999999) pixels from (64, 48) samples" in refused(path)
 
 
+@pytest.mark.parametrize("measurements", ["real", "synthetic"])
+def test_pixels_of_another_order_than_the_recorded_ones_are_refused(tmp_path, make_volume, prep, measurements):
+    """A field of view of a kilometre is no reconstruction, and asks for no memory."""
+    header = HEADER.format(width=48, maximum=47, center=24)
+    field = "<fieldOfView_mm><x>320</x><y>192</y><z>3</z></fieldOfView_mm></encodedSpace>"
+    header = header.replace("</encodedSpace>", field).replace("<x>160</x>", "<x>9999</x>")
+    make_volume(tmp_path / "a.h5", keys=(), header=False, ismrmrd_header=header)
+    result = prep("fastmri", tmp_path / "a.h5", tmp_path / "out.h5", "--measurements", measurements, code=1)
+    assert "8 times as wide at most expected" in result.stdout
+
+
+def test_header_of_values_that_are_no_text_is_none(tmp_path, make_volume):
+    path = make_volume(tmp_path / "a.h5", header=False)
+    with h5py.File(path, "r+") as file:
+        file.create_dataset("ismrmrd_header", (), h5py.vlen_dtype("f4"))[()] = np.zeros(3, np.float32)
+    assert np.isnan(inspect(path, "a", "d", Wanted()).spacing).all()
+
+
 def test_patient_number_that_is_no_text_is_one_all_the_same(tmp_path, make_volume):
     subjects = []
     for number in (b"M\xfcller", b"M\xf6ller"):
