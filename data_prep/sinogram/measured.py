@@ -156,7 +156,8 @@ def make_slice(
     row = read_row(item, scanner.acquisition, options)
     y, sigma, notes = scanner.stored(row.p, scanner.physics), row.sigma / scanner.divisor, row.whole.notes
     if options.noise == "fit" and (unexplained := scanner.unexplained(y)) > sigma:
-        notes = (*notes, f"what no image explains is {unexplained / sigma:.1f} times the noise: counted as noise")
+        times = f"{unexplained / sigma:.1f} times the noise" if sigma > 0 else "all that is known of the noise"
+        notes = (*notes, f"what no image explains is {times}: counted as noise")
         sigma = unexplained
     volume = pseudonyms.of("volume", item.digest)
     image = None if reference is None else reference.image(row.whole)

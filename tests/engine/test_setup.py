@@ -62,7 +62,7 @@ OTHER_OPERATORS = {
 )
 def test_operator_that_did_not_measure_the_file_is_refused_wherever_it_comes_from(other, files, data_file, tmp_path):
     overlay, (text, message) = tmp_path / "mine.yaml", OTHER_OPERATORS[other]
-    split = "{_target_: es_medical.splits.Split, unit: '@split_unit', split_ratio: 0.8}"
+    split = "{_target_: es_medical.splits.Split, unit: lines, split_ratio: 0.8}"
     overlay.write_text(f"physics: {{_target_: es_medical.{text}}}\nsplit: {split}\n")
     one = workflow([*files, overlay], tmp_path, data_file, "sqlite:///none.db", split_ratio=0.8, eval_split_input=True)
     one.initialize()

@@ -192,7 +192,8 @@ def test_ismrmrd_partitions_become_slices_at_their_place(tmp_path, prep, vendor)
             line.idx.kspace_encode_step_2 = z
             lines.append(line)
     limits = "<kspace_encoding_step_2><minimum>0</minimum><maximum>7</maximum><center>4</center></kspace_encoding_step_2>"
-    text = header((32, 24), partitions=8, field=(96, 72), vendor=vendor).replace("<z>5</z>", "<z>16</z>")
+    text = header((32, 24), partitions=8, field=(96, 72), vendor=vendor, recon=(32, 24)).replace("<z>5</z>", "<z>16</z>")
+    text = text.replace("<x>100</x><y>90</y>", "<x>96</x><y>72</y>")
     text = text.replace("</encodingLimits>", limits + "</encodingLimits>")
     write(tmp_path / "a.h5", lines, text)
     prep("fastmri", tmp_path / "a.h5", tmp_path / "out.h5", *REAL, *FULL, "--native-width", "--size", 32)
