@@ -78,7 +78,7 @@ def test_operator_is_the_files_geometry_with_its_shift_and_its_dead_rays(measure
         operators.build_scanner(str(measured_file), None, 0.001)
 
 
-@pytest.mark.parametrize("method", ["es", "supervised", "tv"])
+@pytest.mark.parametrize("method", ["es", "supervised", "tikhonov"])
 def test_scores_are_to_the_reference_and_never_called_truth(tmp_path, measured_file, train, client, method, capsys, caplog):
     caplog.set_level("INFO", "es_medical")
     folder = tmp_path / f"measured-{method}"

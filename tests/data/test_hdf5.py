@@ -139,7 +139,8 @@ def compressed_by(path, number):
 
 @pytest.mark.parametrize(("number", "name"), [(32013, "ZFP"), (32765, "a filter")])
 def test_missing_filter_is_named_with_the_way_out(tmp_path, monkeypatch, number, name):
-    monkeypatch.setattr(h5py.h5z, "filter_avail", lambda code: code != number)
+    available = h5py.h5z.filter_avail
+    monkeypatch.setattr(h5py.h5z, "filter_avail", lambda code: code != number and available(code))
     monkeypatch.setitem(sys.modules, "hdf5plugin", None)
     with h5py.File(compressed_by(tmp_path / "a.h5", number)) as file:
         assert missing_filter(file["kspace"]) == (

@@ -209,8 +209,9 @@ COMMANDS = {
         "would write 40 slices of 6 x 5",
     ),
     "sinogram": Command(
-        "sinogram", ("--size", 16, "--views", 12, "--reference"), 4, (("--views", 10), "views 12 -> 10"), "sinograms.h5",
-        sinograms, bad_sinograms, True, "would write 4 slices of 16 x 16", image=False,
+        "sinogram", ("--size", 16, "--views", 12, "--reference", "--noise", "detector"), 4,
+        (("--views", 10), "views 12 -> 10"), "sinograms.h5", sinograms, bad_sinograms, True,
+        "would write 4 slices of 16 x 16", image=False,
     ),
     "synthetic images": Command(
         "synthetic", ("--n", 40), 40, (("--seed", 1), "seed 0 -> 1"), "synthetic.h5", like=recorded_slices
