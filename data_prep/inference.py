@@ -61,7 +61,7 @@ def slice_file(
         center_fraction: centre fraction of the simulated k-space.
         sigma: noise of the simulated k-space.
         seed: seed of its noise.
-        mask_seed: seed of its mask, None takes `seed`; that of the training data gives the training data's mask.
+        mask_seed: seed of its mask; None takes that of the training data, else `seed`.
         ckpt_dir: folder of the trained weights, which know the pixels of the training; None leaves the pixels as they are.
 
     Raises:
@@ -72,7 +72,10 @@ def slice_file(
         return source
     from es_medical.engine.checkpoint import read_preparation
 
-    pixels = None if ckpt_dir is None else Pixels.kept(read_preparation(ckpt_dir))
+    preparation = {} if ckpt_dir is None else read_preparation(ckpt_dir)
+    pixels, made = Pixels.kept(preparation), preparation.get("configuration", {})
+    if mask_seed is None:
+        mask_seed = made.get("seed") if made.get("mask_seed") is None else made["mask_seed"]
     options = FastMRIOptions(
         slices="all", acceleration=acceleration, center_fraction=center_fraction, sigma=sigma, seed=seed, mask_seed=mask_seed,
         train=1, test=0, val=0, pixels=pixels,

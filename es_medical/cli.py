@@ -13,10 +13,9 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from es_medical import __version__
+from es_medical.knobs import BUNDLES
 from es_medical.report.__main__ import app as report_app
 
-PLACES = (Path(__file__).parent / "bundles", Path(__file__).parents[1] / "bundles")
-"""Where the bundles are: inside an installed package, and in a source tree."""
 WITH_KNOBS: dict[str, Any] = {"allow_extra_args": True, "ignore_unknown_options": True}
 PASSED_ON = WITH_KNOBS | {"help_option_names": []}
 
@@ -100,6 +99,12 @@ def diagnose(
 
 
 @app.command(context_settings=PASSED_ON, add_help_option=False)
+def reconstruct(context: typer.Context) -> None:
+    """Reconstruct scans by trained weights: WEIGHTS INPUT OUT, and options of `python -m es_medical.reconstruct`."""
+    _run([], ("es_medical.reconstruct", *context.args), 1, dry_run=False)
+
+
+@app.command(context_settings=PASSED_ON, add_help_option=False)
 def benchmark(context: typer.Context) -> None:
     """Time the steps of a training and of the preparation beside peers; options of `python -m es_medical.benchmark`."""
     _run([], ("es_medical.benchmark", *context.args), 1, dry_run=False)
@@ -151,9 +156,9 @@ def _demo_data(bundle: str, demo: bool) -> list[tuple[str, ...]]:
 
 def _folders() -> list[Path]:
     """Return the folders of the bundles."""
-    place = next((place for place in PLACES if place.is_dir()), None)
+    place = next((place for place in BUNDLES if place.is_dir()), None)
     if place is None:
-        _stop(f"no bundles in {PLACES[0]}: install es_medical from a wheel or from its source tree")
+        _stop(f"no bundles in {BUNDLES[0]}: install es_medical from a wheel or from its source tree")
     return sorted(path.parents[1] for path in place.glob("*/configs/train.yaml") if path.parents[1].name != "template")
 
 

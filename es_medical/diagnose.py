@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -68,9 +68,10 @@ def diagnose(
     """
     from es_medical.jobs.bundle_operator import config_files, read_subject
     from es_medical.jobs.diagnosis import Sinks, report
+    from es_medical.knobs import read_options
 
     try:
-        overrides = _overrides(context.args) | ({} if bundle_root is None else {"bundle_root": bundle_root})
+        overrides = read_options(context.args) | ({} if bundle_root is None else {"bundle_root": bundle_root})
         subject = read_subject(config_files(config_file), overrides, data, images, size)
         found = report(subject, group or None, seed, split_ratio or None)
         files = found.write(Sinks(out, tracking_uri or subject.tracking_uri, track))
@@ -79,24 +80,6 @@ def diagnose(
         raise typer.Exit(1) from error
     _print(found)
     typer.echo(f"{', '.join(path.name for path in files)} in {out}")
-
-
-def _overrides(arguments: list[str]) -> dict[str, Any]:
-    """Knobs after the options, `--views 51` or `--views=51`, with values as YAML reads them."""
-    import yaml
-
-    knobs: dict[str, Any] = {}
-    rest = [part for text in arguments for part in (text.split("=", 1) if text.startswith("--") else [text])]
-    while rest:
-        name, *rest = rest
-        if not name.startswith("--") or not rest:
-            raise ValueError(f"{name!r}: knobs are given as --name value, for example --views 51")
-        text = rest.pop(0)
-        try:
-            knobs[name[2:]] = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise ValueError(f"{name} {text}: no value that can be read") from error
-    return knobs
 
 
 def _print(found: Report) -> None:

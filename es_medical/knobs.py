@@ -7,6 +7,9 @@ from typing import Any
 
 import yaml
 
+BUNDLES = (Path(__file__).parent / "bundles", Path(__file__).parents[1] / "bundles")
+"""Where the bundles are: inside an installed package, and in a source tree."""
+
 PLACE = (
     *("method", "seed", "run_name", "ckpt_dir", "output_dir", "bundle_root", "dataset_dir"),
     *("resume", "tracking_uri", "parent_run", "warm_dir"),
@@ -18,6 +21,21 @@ NO_RESULT = (
     *("cache_device", "num_workers", "channels_last", "warm_dir"),
 )
 """Knobs that may differ between runs with the same result: place, speed, or what follows from the others."""
+
+OPERATOR = ("acceleration", "center_fraction", "sigma", "views", "mask", "keep", "ratio")
+"""Knobs that only check the data file; null accepts any value of it."""
+
+NETWORK = (
+    *("method", "architecture", "widths", "zero_residual", "iterations", "start", "noise_level"),
+    *("network_def", "group"),
+)
+"""Knobs and parts that weights can't be used without: no other value than that of their training."""
+
+OF_MACHINE = (
+    *("bundle_root", "dataset_dir", "ckpt_dir", "output_dir", "warm_dir", "warm_start", "tracking_uri", "parent_run", "study"),
+    *("run_name", "resume", "knobs_from", "device", "cache_device", "num_workers"),
+)
+"""Knobs that are not kept with weights: places, the machine, and one run."""
 
 AUTO = "auto"
 """Value of a knob that follows from the data."""
@@ -66,6 +84,22 @@ def knobs_in_force(logged: Mapping[str, str]) -> dict[str, str]:
         if version and version.replace(".", "").isdigit():
             changed.append(([int(part) for part in version.split(".")], base, value))
     return latest | {base: value for _, base, value in sorted(changed)}
+
+
+def read_options(arguments: Sequence[str]) -> dict[str, Any]:
+    """Knobs after the options, `--views 51` or `--views=51`, with values as YAML reads them."""
+    knobs: dict[str, Any] = {}
+    rest = [part for text in arguments for part in (text.split("=", 1) if text.startswith("--") else [text])]
+    while rest:
+        name, *rest = rest
+        if not name.startswith("--") or not rest:
+            raise ValueError(f"{name!r}: knobs are given as --name value, for example --views 51")
+        text = rest.pop(0)
+        try:
+            knobs[name[2:]] = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ValueError(f"{name} {text}: no value that can be read") from error
+    return knobs
 
 
 def same_knob(first: object, second: object) -> bool:

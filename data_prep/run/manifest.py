@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -51,6 +51,7 @@ class Outcome:
         slices: number of slices written.
         target: where the ground truth comes from, for example ``reconstruction_esc``.
         split: split of the file's subject.
+        volumes: hashes of its volumes in the slice file, or of its images without a volume; none for very many.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Outcome:
     slices: int = 0
     target: str = ""
     split: str = ""
+    volumes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ A command (`fastmri`, `lidc`, `div2k`, a demo) prepares three things and calls `
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, fields, replace
@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, Protocol, TypeVar
 
 from data_prep.run.manifest import (
+    LISTED,
     OMIT_NONE,
     RECIPE,
     Outcome,
@@ -225,7 +226,7 @@ def _gather(prep: PrepRun[Any], plan: Plan[Any], writer: SliceWriter | None, dig
             own.add(made.content)
             tally.notes.update(made.notes)
             tally.splits.update(record.split for record in made.records)
-            sink.add(made.records, task.digest or digests.get(name, ""))
+            sink.add(made.records, task.digest or digests.get(name, ""), name)
         if tally.broken:  # its slices are taken back: a later copy of one is the first
             tally.splits.clear()
         else:
@@ -234,7 +235,7 @@ def _gather(prep: PrepRun[Any], plan: Plan[Any], writer: SliceWriter | None, dig
         gathered.splits.update(tally.splits)
         gathered.outcomes.extend(plan.report(tally))
     sink.flush()
-    return gathered
+    return gathered._replace(outcomes=[sink.named(outcome) for outcome in gathered.outcomes])
 
 
 def _made(task: Task[W], make: Callable[[W], Made]) -> Made:
@@ -251,29 +252,36 @@ class _Sink:
 
     def __init__(self, plan: Plan[Any], writer: SliceWriter | None) -> None:
         self.plan, self.writer = plan, writer
-        self.pending, self.sources = list[Any](), list[str]()
+        self.pending, self.sources = list[Any](), list[tuple[str, str]]()
+        self.volumes: dict[str, set[str]] = defaultdict(set)
 
     def begin(self) -> None:
         """Start a source."""
         self.start = self.writer.n if self.writer is not None else 0
         self.levels = list[tuple[float, float, float]]()  # scale, maximum in raw units and data_range of each slice
 
-    def add(self, slices: Sequence[Any], digest: str) -> None:
-        """Add slices of a file with this SHA-256, and write them once a batch is complete."""
+    def add(self, slices: Sequence[Any], digest: str, name: str) -> None:
+        """Add slices of a source's file with this SHA-256, and write them once a batch is complete."""
         for item in slices if self.writer is not None else ():
             self.pending.append(item)
-            self.sources.append(digest[:SOURCE_DIGITS])
+            self.sources.append((digest[:SOURCE_DIGITS], name))
             if len(self.pending) == self.plan.batch:
                 self.flush()
 
     def flush(self) -> None:
         """Write the pending slices."""
         if self.writer is not None and self.pending:
-            for record, source in zip(self.plan.measure(self.pending), self.sources, strict=True):
+            for record, (source, name) in zip(self.plan.measure(self.pending), self.sources, strict=True):
                 self.writer.append(record._replace(source=source))
+                self.volumes[name].add(record.volume or record.id)
                 self.levels.append((record.scale, record.scale * record.peak, record.data_range))
             self.pending.clear()
             self.sources.clear()
+
+    def named(self, outcome: Outcome) -> Outcome:
+        """The outcome of a source with its volumes."""
+        volumes = sorted(self.volumes[outcome.name]) if outcome.status == "done" else []
+        return replace(outcome, volumes=volumes) if len(volumes) <= LISTED else outcome
 
     def end(self, tally: Tally) -> None:
         """End a source: remove the slices of a broken source, or store the common maximum of a whole one as data range."""

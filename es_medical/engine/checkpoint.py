@@ -3,14 +3,12 @@
 import logging
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from es_medical.engine.auto import Settings
 from es_medical.engine.distributed import gather, rank, unwrapped, wait, world_size
 from es_medical.engine.identity import Identity, architecture, complete_architecture, refuse_other_architecture
 from es_medical.engine.operators import check_operator
@@ -43,7 +41,9 @@ class Checkpoints:
         scheduler: learning rate scheduler.
         data_file: slice file of the training; how it was prepared is saved with the best weights, so that a scan can be
             prepared in the same way.
-        settings: settings in force, saved with all weights; None for none.
+
+    Attributes:
+        configuration: the training's configuration, saved with all weights (see `es_medical.engine.settings.knobs_to_keep`).
     """
 
     def __init__(
@@ -55,7 +55,6 @@ class Checkpoints:
         inferer: Inferer,
         scheduler: LRScheduler,
         data_file: str | Path | None = None,
-        settings: Settings | None = None,
     ) -> None:
         if data_file is not None:
             check_operator(physics, data_file)
@@ -63,7 +62,7 @@ class Checkpoints:
         self.physics, self.inferer, self.scheduler = physics, inferer, scheduler
         self.data_file = data_file
         self.data = {} if data_file is None else {"preparation": preparation(data_file), "seen": seen(data_file)}
-        self.knobs = {} if settings is None else {"knobs": asdict(settings)}
+        self.configuration: dict[str, Any] = {}
         self.best_score, self.best_epoch = float("-inf"), 0
         self.heldout_before = float("nan")  # held-out error before training
         self.key = gather([uuid.uuid4().hex])[0]  # of this training: tells its files from another one's
@@ -84,7 +83,7 @@ class Checkpoints:
             self.best_score, self.best_epoch = score, epoch
             if rank() == 0:
                 best = {"reconstructor": unwrapped(self.network).state_dict(), "epoch": epoch, "score": score}
-                best |= {"key": self.key} | self.data | self.knobs | self._identity._asdict()
+                best |= {"key": self.key, "configuration": self.configuration} | self.data | self._identity._asdict()
                 write_state(best, self.folder / BEST)
                 self._write_denoiser()
         return better
@@ -126,8 +125,9 @@ class Checkpoints:
                 "identity": dict(identity or {}),
                 "warm": None if warm is None else dict(warm),
                 "average": None if trainer.average is None else trainer.average.state_dict(),
+                "configuration": self.configuration,
             }
-            write_state(state | self.data | self.knobs | self._identity._asdict(), self.folder / LAST)
+            write_state(state | self.data | self._identity._asdict(), self.folder / LAST)
 
     def read_last(self) -> dict[str, Any]:
         """Read what `save_last` wrote.

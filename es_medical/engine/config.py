@@ -15,14 +15,16 @@ from typing import Any
 from monai.bundle import ConfigParser, ConfigWorkflow
 from packaging.version import Version
 
-from es_medical.knobs import AUTO, BY_DATA, read_configuration
-from es_medical.methods import current_name
+from es_medical.engine.settings import knobs_to_keep, read_knobs_of, taken_knobs
+from es_medical.engine.state_file import LAST, TRAIN_FIRST
+from es_medical.knobs import AUTO, BY_DATA, OPERATOR, read_configuration
+from es_medical.methods import METHODS, current_name
 
 PACKAGES = {"monai_version": "monai", "pytorch_version": "torch", "numpy_version": "numpy"}
 TRUTH = {"true": True, "false": False}
 NULLS = ("none", "null")
-MONAI_COMMAND = ("monai", "bundle", "__main__.py")
-NULLABLE = ("acceleration", "center_fraction", "sigma", "views", "photons", "mask", "keep", "ratio", "assumed_sigma", "clip")
+COMMANDS = (("monai", "bundle", "__main__.py"), ("es_medical", "reconstruct.py"))
+NULLABLE = (*OPERATOR, "photons", "assumed_sigma", "clip")
 """Knobs that can be null in every bundle: any value of the data file is accepted, or nothing is limited."""
 
 
@@ -32,18 +34,23 @@ def check_configuration() -> None:
     A top-level name that is in no file of the bundle and that nothing refers to is refused, with the nearest valid name
     (MONAI accepts a misspelt override silently). Text becomes a number where one belongs (YAML 1.1 reads `lr: 1e-4` as
     text), and `--resume false`, which the command line passes as text, becomes false. `--ema None`, which MONAI's command
-    line leaves out, and `--ema null` become null. Old method names are updated.
+    line leaves out, and `--ema null` become null. Old method names are updated. Testing, reconstruction and resuming take the
+    knobs that their weights were trained with (see `es_medical.engine.settings.taken_knobs`).
 
     Raises:
-        ValueError: an unknown name, text in place of a number or boolean, null for a knob that has none, or a job that the
-            bundle does not have (`run train`).
+        FileNotFoundError: there are no weights, and a knob is `auto`.
+        ValueError: an unknown name, text in place of a number or boolean, null for a knob that has none, a job that the
+            bundle does not have (`run train`), or another network than that of the weights.
     """
     _say_cause_last()
     workflow = _running_workflow()
-    shipped, nullable = _shipped(workflow.config_root_path)
+    files = _files(workflow)
+    shipped, nullable = _shipped(files)
     check_job(workflow.run_id, workflow.parser.get())
-    for name in nulls(sys.argv[1:]) if Path(sys.argv[0]).parts[-3:] == MONAI_COMMAND else ():
-        if name in workflow.parser:
+    ours = any(Path(sys.argv[0]).parts[-len(command) :] == command for command in COMMANDS)
+    typed = options(sys.argv[1:]) if ours else {}
+    for name, text in typed.items():
+        if text.lower() in NULLS and name in workflow.parser:
             workflow.parser[name] = None if "#" in name else "none"
     given = {name: value for name, value in workflow.parser.get().items() if not name.startswith("_")}
     check_names(given, shipped)
@@ -52,7 +59,31 @@ def check_configuration() -> None:
     check_nulls(workflow.parser.get(), shipped, nullable)
     if isinstance(given.get("method"), str):
         workflow.parser["method"] = current_name(given["method"])
+    _take_knobs(workflow.parser, files, frozenset(name.partition("#")[0] for name in typed))
     check_versions(workflow.parser.get("_meta_") or {})
+
+
+def _take_knobs(parser: ConfigParser, files: list[dict[str, Any]], typed: Set[str]) -> None:
+    """Set the knobs that are those of the weights, where the configuration uses any."""
+    learns = METHODS.get(parser.get("method", "es"), METHODS["es"]).trained
+    name = parser.get("knobs_from") or (LAST if parser.get("resume") and learns else None)
+    if name is None:
+        return
+    weights = Path(parser.get_parsed_content("ckpt_dir")) / name
+    given = {name: value for name, value in parser.get().items() if name != "_meta_"}
+    if not weights.is_file():  # said when they are loaded: a reconstruction without any can still be built
+        if AUTO in (given.get(name) for name in BY_DATA if name in files[0]):
+            raise FileNotFoundError(f"no checkpoint at {weights}: {TRAIN_FIRST}")
+        return
+    given = {name: value if value == files[0].get(name) else _evaluated(parser, name, value) for name, value in given.items()}
+    for name, value in taken_knobs(given, files, typed, read_knobs_of(weights), weights).items():
+        parser[name] = value
+
+
+def kept_configuration(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is kept of the running configuration with the weights; `chosen` are the knobs that were `auto`."""
+    workflow = _running_workflow()
+    return knobs_to_keep(resolved_configuration(), workflow.parser.get(), _files(workflow)[0], chosen)
 
 
 def resolved_configuration() -> dict[str, Any]:
@@ -90,17 +121,17 @@ def check_job(run_id: str, content: Mapping[str, Any]) -> None:
         )
 
 
-def nulls(arguments: Sequence[str]) -> list[str]:
-    """Return the names that a command line sets to None or null, as `--ema None` or `--ema=null`.
+def options(arguments: Sequence[str]) -> dict[str, str]:
+    """Return the names that a command line sets, with the text of each value.
 
-    >>> nulls(["run", "--ema", "None", "--lr", "0.1", "--warm-start=null", "--resume"])
-    ['ema', 'warm_start']
+    >>> options(["run", "--ema", "None", "--lr=0.1", "--warm-start=null", "--resume"])
+    {'ema': 'None', 'lr': '0.1', 'warm_start': 'null', 'resume': ''}
     """
-    found = []
+    found = {}
     for text, following in zip(arguments, [*arguments[1:], ""], strict=True):
         name, separator, value = text.partition("=")
-        if name.startswith("--") and (value if separator else following).lower() in NULLS:
-            found.append(name[2:].replace("-", "_"))
+        if name.startswith("--"):
+            found[name[2:].replace("-", "_")] = value if separator else following
     return found
 
 
@@ -211,18 +242,24 @@ def cause(error: BaseException) -> BaseException:
     return error
 
 
-def _shipped(folder: Path) -> tuple[dict[str, Any], frozenset[str]]:
-    """Read the top-level entries of all configuration files in a folder; if a name has several values, prefer a number.
+def _files(workflow: ConfigWorkflow) -> list[dict[str, Any]]:
+    """Read all configuration files of a bundle; the first is that of the workflow's kind, which has the defaults."""
+    first = "inference.json" if "input_file" in workflow.parser else "train.yaml"
+    folder = workflow.config_root_path
+    paths = sorted([*folder.glob("*.yaml"), *folder.glob("*.json")], key=lambda path: (path.name != first, path.name))
+    return [read_configuration(path) for path in paths if path.name != "metadata.json"]
+
+
+def _shipped(files: list[dict[str, Any]]) -> tuple[dict[str, Any], frozenset[str]]:
+    """Merge the top-level entries of the configuration files of a bundle; if a name has several values, prefer a number.
 
     Returns:
         the entries, and the names that can be null.
     """
     shipped: dict[str, Any] = {}
     nullable = set(NULLABLE)
-    for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.json")]):
-        if path.name == "metadata.json":
-            continue
-        for name, value in read_configuration(path).items():
+    for content in reversed(files):
+        for name, value in content.items():
             if name not in shipped or isinstance(value, int | float):
                 shipped[name] = value
             nullable |= {name} if value is None else set()

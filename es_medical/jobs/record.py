@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,16 @@ class Record:
         """Whether the method is trained; an unknown name counts as trained."""
         return self.method not in METHODS or METHODS[self.method].trained
 
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the data file."""
+        return file_digest(self.data_file)
+
+    @property
+    def chosen(self) -> dict[str, float | str | bool]:
+        """Values of the knobs that were `auto`."""
+        return {} if self.settings is None else self.settings.chosen
+
     @property
     def image(self) -> str:
         """What the data file's images are: "ground truth" or "reference"."""
@@ -90,12 +101,12 @@ class Record:
         groups["synthetic_images"] = kind or None
         groups["images"] = None if self.image == GROUND_TRUTH else self.image
         tags = {name: str(value) for name, value in (dict(self.tags) | groups).items() if value is not None}
+        knobs |= self.chosen
         if self.settings is not None:
-            knobs |= self.settings.chosen
             tags |= {f"auto.{name}": why for name, why in self.settings.why.items()}
         tracker.start(knobs, yaml.safe_dump(configuration, sort_keys=False), tags, epoch)
         path = Path(self.data_file)
-        digest = file_digest(path) if rank() == 0 else ""
+        digest = self.digest if rank() == 0 else ""
         for context, engine in engines.items():
             name = f"{path.name}:{context}" + (f" (synthetic images, {kind})" if kind else "")
             tracker.log_dataset(path, name, context, digest, _size(engine))

@@ -13,11 +13,12 @@ from torch import Tensor
 
 from es_medical.engine.averaging import in_use
 from es_medical.engine.checkpoint import BEST, Checkpoints
-from es_medical.engine.config import positive_int
+from es_medical.engine.config import kept_configuration, positive_int
 from es_medical.engine.distributed import rank, unwrapped
 from es_medical.engine.evaluator import Evaluator
 from es_medical.engine.trainer import Trainer
 from es_medical.jobs.diagnosis_tags import diagnosis_tags
+from es_medical.jobs.model_card import write_card
 from es_medical.jobs.record import Record
 from es_medical.jobs.warm_start import WarmStart
 from es_medical.networks import Penalised
@@ -48,7 +49,7 @@ class Evaluation:
             self.record.start(tracker, {"test": self.tester})
             self._test(tracker)
 
-    def _test(self, tracker: Tracker, iteration: int = 0) -> None:
+    def _test(self, tracker: Tracker, iteration: int = 0) -> str:
         epoch = self.checkpoints.load_best()
         self.tester.run()
         metrics, rows = self.tester.state.metrics, self.tester.rows
@@ -57,7 +58,8 @@ class Evaluation:
         tracker.log_table({name: [json_value(row[name]) for row in rows] for name in rows[0]}, "test/cases.json")
         table = summary_table(self.record.method, metrics, len(rows), self.tester.physics.baseline, self.record.image)
         tracker.log_table(table, "test/summary.json")
-        tracker.set_tags({"mlflow.note.content": markdown(table, epoch)} | exact_tag(metrics, len(rows)))
+        scores = markdown(table, epoch)
+        tracker.set_tags({"mlflow.note.content": scores} | exact_tag(metrics, len(rows)))
         for i, case in enumerate(self.tester.cases):
             tracker.log_image(f"test/case{i}", self.record.picture(case, self.tester.physics.baseline), epoch)
         tracker.log_arrays(self.record.arrays(self.tester.cases), "test/cases.npz")
@@ -65,6 +67,7 @@ class Evaluation:
             tracker.log_model(self.checkpoints.network_def, torch.zeros(1, *self.tester.physics.img_size), step=epoch)
         if rank() == 0:
             print_summary(table, epoch, tracker.uri, self.record.experiment, self.checkpoints.folder)
+        return scores
 
 
 class Training(Evaluation):
@@ -100,10 +103,8 @@ class Training(Evaluation):
         super().__init__(tester, checkpoints, record)
         self.trainer, self.validator, self.resume = trainer, validator, resume
         self.warm = warm if warm is not None and warm.wanted and record.learns else None
-        self.val_interval, self.log_interval = (
-            positive_int("val_interval", val_interval),
-            positive_int("log_interval", log_interval),
-        )
+        self.val_interval = positive_int("val_interval", val_interval)
+        self.log_interval = positive_int("log_interval", log_interval)
         self._steps: list[dict[str, Tensor]] = []
         self._losses: list[Tensor] = []
         self._epoch_start = 0.0
@@ -125,6 +126,7 @@ class Training(Evaluation):
             epoch = state["epoch"] if state and not state.get("warm") else 0
             engines: dict[str, Workflow] = {"train": self.trainer} if self.record.learns else {}
             self.record.start(tracker, engines | {"val": self.validator, "test": self.tester}, epoch)
+            self.checkpoints.configuration = kept_configuration(self.record.chosen)
             uses = self._uses_of_images()
             logger.info("%s: %s in training, %s in the choice of weights", self.record.image, *uses)
             if rank() == 0 and self.record.learns and not state:
@@ -137,7 +139,7 @@ class Training(Evaluation):
                 self._choose(tracker)
             if not self.checkpoints.has_best:
                 raise FloatingPointError("no epoch had a finite validation score: there are no weights to test")
-            self._test(tracker, self.trainer.state.iteration)
+            write_card(self.checkpoints, self.record, uses, self._test(tracker, self.trainer.state.iteration))
 
     def _train(self, tracker: Tracker, state: dict[str, Any] | None) -> None:
         """Train from the beginning, or continue from `state`."""
@@ -176,8 +178,7 @@ class Training(Evaluation):
 
     def _choose(self, tracker: Tracker) -> None:
         """Choose the weight of a method's penalty on the validation slices; a method without a penalty is only scored."""
-        knobs = "epochs, lr, resume, the warm start and the other knobs of a training"
-        logger.info("%s learns nothing: %s are not used", self.record.method, knobs)
+        logger.info("%s learns nothing: epochs, lr and the other knobs of a training are not used", self.record.method)
         start, network = time.monotonic(), unwrapped(self.checkpoints.network)
         if isinstance(network, Penalised):
             self._choose_penalty(network, tracker)
@@ -261,6 +262,9 @@ class Training(Evaluation):
             candidate = epoch > 0 or self.warm is not None  # random weights are none
             best = candidate and self.checkpoints.save_best(self.validator.score, epoch)
         metrics = self.validator.state.metrics
+        if best:
+            scores = f"Not tested yet. Held-out error of the validation slices: {metrics['heldout']:.4g}."
+            write_card(self.checkpoints, self.record, self._uses_of_images(), scores)
         means = {f"val/{name}": value for name, value in numbers(metrics).items() if name in SCORES}
         tracker.log_metrics(means, self.trainer.state.iteration)
         for i, case in enumerate(self.validator.cases if shown else ()):

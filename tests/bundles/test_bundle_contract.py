@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from processes import reconstruct
-from tiny import BUNDLE_NAMES, CASES, causes, execute, names, runs, workflow, write_slices_for
+from tiny import BUNDLE_NAMES, CASES, KNOBS, causes, execute, names, runs, workflow, write_slices_for
 
 each_case = pytest.mark.parametrize("case", CASES)
 
@@ -17,7 +17,7 @@ def scores(run):
 @each_case
 def test_training_leaves_weights_and_scores(trained, client, case):
     folder = trained(case)
-    assert names(folder / "models") == {"last.pt", "reconstructor.pt", "model.pt"}
+    assert names(folder / "models") == {"last.pt", "reconstructor.pt", "model.pt", "README.md"}
     run = runs(client, folder.name)[0]
     exact = case in ("div2k_inpainting", "mnist_cs")  # equivariance holds exactly: nothing to score
     measured = ("heldout", "psnr", "ssim", "baseline_psnr", "baseline_ssim", *(() if exact else ("equiv",)))
@@ -63,8 +63,9 @@ def test_everything_works_without_ground_truth(train, tmp_path, client, case):
 
 @pytest.mark.parametrize("case", BUNDLE_NAMES)
 def test_resumed_training_ends_where_an_unbroken_one_does(trained, train, tmp_path, case):
+    """No knob of the first part is given again."""
     overlays = ("rotations.yaml",) if case == "lidc_ct" else ()  # drawn for each step
-    for knobs in ({"epochs": 1}, {"epochs": 2, "resume": True}):
+    for knobs in ({"epochs": 1}, {"epochs": 2, "resume": True, "without": tuple(KNOBS), "num_workers": 0}):
         train(case, tmp_path, *overlays, **knobs)
     unbroken, resumed = (torch.load(folder / "models" / "last.pt") for folder in (trained(case, *overlays), tmp_path))
     assert resumed["iteration"] == unbroken["iteration"] == 4
@@ -90,6 +91,7 @@ def test_unknown_knob_is_refused_with_the_nearest_name(tmp_path, data_file, case
     ],
 )
 def test_data_of_another_modality_are_refused_by_name(tmp_path, data_file, case, other, message, file):
+    given = {"split_ratio": 0.8, "eval_split_input": True}  # there are no weights to keep them
     with pytest.raises(RuntimeError) as caught:
-        execute(workflow([file], tmp_path, data_file(other), "sqlite:///none.db", case))
+        execute(workflow([file], tmp_path, data_file(other), "sqlite:///none.db", case, **given))
     assert f"{data_file(other)} {message}" in causes(caught.value)

@@ -160,6 +160,7 @@ def test_inference_has_the_knobs_of_the_training(bundle):
     training, inference = load(bundle, "train.yaml"), load(bundle, "inference.json")
     assert set(inference) - set(training) <= INFERENCE_ONLY
     common = set(inference) & set(training) - {"num_workers", "initialize", "run", "physics", "reconstructor", "settings"}
+    common -= {"knobs_from"}
     assert {inference[name] for name in common & set(BY_DATA)} == {AUTO}
     common -= set(BY_DATA)
     for name in common - {name for name in CHECKED if inference.get(name) is None}:

@@ -90,7 +90,7 @@ def test_command_line_from_the_bundles_root(tmp_path, workflow_uri):
     assert "ground truth: synthetic images only" in out
     assert "epoch 1/1" in out
     assert "zero-filled" in out
-    assert {"last.pt", "model.pt", "reconstructor.pt", "warm.pt"} == names(tmp_path / "models")
+    assert {"last.pt", "model.pt", "reconstructor.pt", "warm.pt", "README.md"} == names(tmp_path / "models")
     from es_medical.tracking.server import connect
 
     client = connect(f"sqlite:///{tmp_path / 'mlflow.db'}")

@@ -9,7 +9,7 @@ from tiny import causes, execute, runs, workflow, write_slices
 
 from es_medical.engine.auto import Settings
 from es_medical.engine.checkpoint import BEST, LAST
-from es_medical.engine.settings import choose_settings, kept_settings
+from es_medical.engine.settings import choose_settings, read_knobs_of
 from es_medical.knobs import AUTO, BY_DATA
 
 ALL = dict.fromkeys(BY_DATA, AUTO)
@@ -58,10 +58,9 @@ def test_choices_reach_split_loss_network_and_inferer(files, tmp_path, name, exp
     assert set(one.parser.get_parsed_content("settings").why) == set(BY_DATA)
 
 
-def test_values_that_are_given_stay_and_no_file_is_read(tmp_path):
-    given = choose_settings("missing.h5", None, tmp_path, 0.7, True, 2.0, "none", 3.0)
+def test_values_that_are_given_stay_and_no_file_is_read():
+    given = choose_settings("missing.h5", None, 0.7, True, 2.0, "none", 3.0)
     assert given == Settings(0.7, True, 2.0, "none", 3.0)
-    assert kept_settings(tmp_path, 0.7, False) == Settings(0.7, False)
 
 
 def test_one_knob_can_be_auto_and_the_others_not(files, tmp_path):
@@ -74,9 +73,7 @@ def test_noisy_measurements_after_a_warm_start_give_images_from_all_of_them(file
     one = job(tmp_path, files["noisy"], "sqlite:///none.db", warm_images=8)
     one.initialize()
     assert values(one.parser.get_parsed_content("settings")) == replace(NOISY, eval_split_input=False)
-    no_average = choose_settings(
-        str(files["noisy"]), one.parser.get_parsed_content("physics"), tmp_path, *ALL.values(), warm_images=8
-    )
+    no_average = choose_settings(str(files["noisy"]), one.parser.get_parsed_content("physics"), *ALL.values(), warm_images=8)
     assert values(no_average) == NOISY  # a single pass has more noise than the average over splits
 
 
@@ -116,9 +113,8 @@ def test_choices_are_printed(files, tmp_path, caplog):
 
 def test_all_weights_keep_them(trained):
     for name in (BEST, LAST):
-        kept = torch.load(trained / "models" / name, weights_only=True)["knobs"]
-        assert values(Settings(**kept)) == CLEAR
-        assert kept["why"].keys() == ALL.keys()
+        kept = read_knobs_of(trained / "models" / name)
+        assert Settings(**{knob: kept[knob] for knob in BY_DATA}) == CLEAR
 
 
 @pytest.mark.parametrize("overlay", ["evaluate.yaml", "calibrate.yaml"])
@@ -147,19 +143,24 @@ def test_resumed_training_keeps_what_it_began_with(trained, files):
     assert values(one.parser.get_parsed_content("settings")) == CLEAR
 
 
-def test_weights_from_before_say_less(trained, tmp_path):
+def test_weights_from_before_say_less(trained, files, tmp_path):
     state = torch.load(trained / "models" / BEST)
-    torch.save({name: value for name, value in state.items() if name != "knobs"}, tmp_path / BEST)
-    assert values(kept_settings(tmp_path, AUTO, AUTO)) == Settings(0.9, False)
-    with pytest.raises(
-        ValueError, match="does not say its consistency_weight and weighting and step: give a value in place of auto"
-    ):
-        kept_settings(tmp_path, AUTO, AUTO, AUTO, AUTO, AUTO)
+    (tmp_path / "models").mkdir()
+    torch.save({name: value for name, value in state.items() if name != "configuration"}, tmp_path / "models" / BEST)
+    say = {"consistency_weight": 1.0, "weighting": "none", "step": 1.0}
+    one = job(tmp_path, files["noisy"], "sqlite:///none.db", "evaluate.yaml", **say)
+    one.initialize()
+    assert values(one.parser.get_parsed_content("settings")) == Settings(0.9, False)
+    with pytest.raises(RuntimeError) as caught:
+        job(tmp_path, files["noisy"], "sqlite:///none.db", "evaluate.yaml").initialize()
+    assert "does not say its consistency_weight and step and weighting: give a value in place of auto" in causes(caught.value)
 
 
-def test_no_weights_is_said(tmp_path):
-    with pytest.raises(FileNotFoundError, match="train first"):
-        kept_settings(tmp_path, AUTO, True)
+def test_no_weights_is_said(files, tmp_path):
+    with pytest.raises(RuntimeError) as caught:
+        workflow(["inference.json"], tmp_path, files["clear"], "").initialize()
+    assert "no checkpoint at" in causes(caught.value)
+    assert "train first" in causes(caught.value)
 
 
 def test_auto_is_refused_elsewhere(files, tmp_path):

@@ -1,0 +1,208 @@
+"""`python -m es_medical.reconstruct WEIGHTS INPUT OUT`: reconstruct scans by trained weights, which know their knobs."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+if TYPE_CHECKING:
+    from ignite.engine import Engine
+
+app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+OWN_WARNINGS = "the weights in|this bundle was made with"
+
+
+class Row(NamedTuple):
+    """What became of one source."""
+
+    name: str
+    result: str
+    failed: bool = False
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def reconstruct(
+    context: typer.Context,
+    weights: Annotated[Path, typer.Argument(help="Folder of a training's weights, or reconstructor.pt in it.")],
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="INPUT", help="Scan, DICOM folder, slice file or photograph, or a folder of many of one kind."),
+    ],
+    out: Annotated[Path, typer.Argument(help="Folder for the images; made if absent.")],
+) -> None:
+    """Reconstruct what the weights were trained for: NIfTI and HDF5, DICOM for scanners' data, PNG for photographs.
+
+    Input that is no slice file is prepared as the training's data were. Knobs of inference.json may follow: --device cpu,
+    --n_samples 20, --intervals 0.9, --source_dicom SERIES/. Those of the network come from the weights.
+    """
+    from es_medical.engine.config import cause
+    from es_medical.knobs import read_options
+
+    rows: list[Row] = []
+    try:
+        folder = weights_folder(weights)
+        knobs, config = read_options(context.args), inference_file(folder)
+        several = slice_files(source)
+    except (ValueError, OSError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from error
+    for path in several or [source]:
+        place = out / path.stem if several else out
+        try:
+            with quiet():
+                found = run(config, folder, path, place, knobs)
+                rows += [
+                    row._replace(result=f"{path.stem}/{row.result}") if several and not row.failed else row for row in found
+                ]
+        except Exception as error:  # of any kind: one broken scan stops no other
+            rows.append(Row(path.name, str(cause(error)).strip(), failed=True))
+    show(rows, out)
+    if any(row.failed for row in rows):
+        raise typer.Exit(1)
+
+
+def weights_folder(weights: Path) -> Path:
+    """Return the folder of trained weights, given as such or as their file."""
+    from es_medical.engine.state_file import BEST
+
+    if weights.is_file() and weights.name != BEST:
+        raise ValueError(f"{weights} is not the file to reconstruct with: give its folder, or {BEST} in it")
+    return weights.parent if weights.is_file() else weights
+
+
+def inference_file(folder: Path) -> Path:
+    """Return `inference.json` of the bundle that weights are of: ours by its name, else the one that they lie in.
+
+    Raises:
+        FileNotFoundError: there are no weights, or their bundle is unknown and not beside them.
+    """
+    from es_medical.engine.settings import read_knobs_of
+    from es_medical.engine.state_file import BEST
+    from es_medical.knobs import BUNDLES
+
+    name = read_knobs_of(folder / BEST).get("tags", {}).get("bundle", "")
+    places = [place / str(name) for place in BUNDLES if name]
+    for bundle in (*places, folder.resolve().parent):
+        if (bundle / "configs" / "inference.json").is_file():
+            return bundle / "configs" / "inference.json"
+    raise FileNotFoundError(
+        f"the weights in {folder} are of {f'the bundle {name}' if name else 'an early version and name no bundle'}: put them "
+        "into the folder models/ of their bundle"
+    )
+
+
+def slice_files(source: Path) -> list[Path]:
+    """Return the slice files in a folder; none for anything else."""
+    from data_prep.inference import is_slice_file
+
+    found = sorted(path for path in source.iterdir() if path.suffix in (".h5", ".hdf5")) if source.is_dir() else []
+    return [path for path in found if is_slice_file(str(path))]
+
+
+def run(config: Path, folder: Path, source: Path, out: Path, knobs: Mapping[str, Any]) -> Iterator[Row]:
+    """Run the bundle's inference on one input, and say what became of each of its sources."""
+    from ignite.engine import Events
+    from monai.bundle import ConfigWorkflow
+
+    from es_medical.engine.config import cause
+
+    places = {"data_file": str(source), "ckpt_dir": str(folder), "output_dir": str(out)}
+    job = ConfigWorkflow(str(config), logging_file=False, workflow_type="infer", **(dict(knobs) | places))
+    job.initialize()
+    done: list[Engine] = []  # before the images are written
+    evaluator, failure = job.parser.get_parsed_content("evaluator"), ""
+    with progress() as step:
+        evaluator.add_event_handler(Events.ITERATION_COMPLETED, step)
+        evaluator.add_event_handler(Events.EPOCH_COMPLETED, done.append)
+        try:
+            job.run()
+        except RuntimeError as error:  # MONAI's, around any
+            failure = str(cause(error))
+    rows = list(results(Path(job.parser.get_parsed_content("input_file")), source, out)) if done else []
+    yield from rows
+    if failure and not any(row.failed for row in rows):
+        yield Row(source.name, failure, failed=True)
+
+
+def results(slices: Path, source: Path, out: Path) -> Iterator[Row]:
+    """What became of each source of a slice file, by its name; that is in no file, which holds hashes alone."""
+    import json
+
+    from data_prep.run.manifest import Pseudonyms, default_salt, manifest_path, source_hash
+    from es_medical.data import read_header
+
+    if slices == source:
+        yield Row(source.name, "reconstructions.h5")
+        return
+    pseudonyms = Pseudonyms(default_salt(read_header(slices).configuration["seed"]))
+    below = (
+        [source.name, *(path.relative_to(source).as_posix() for path in source.rglob("*"))]
+        if source.is_dir()
+        else [source.name]
+    )
+    names = {source_hash(name, pseudonyms): name for name in below}
+    for entry in json.loads(manifest_path(slices).read_text(encoding="utf-8"))["sources"]:
+        name, wrong = names.get(entry["source"], "?"), entry["status"] == "failed"
+        written = [name for volume in entry.get("volumes", ()) for name in written_as(out, volume)]
+        if entry["status"] != "skipped":
+            yield Row(name, entry["cause"] if wrong else "\n".join(written) or "reconstructions.h5", wrong)
+
+
+def written_as(out: Path, volume: str) -> Iterator[str]:
+    """The names of the reconstruction of a volume or image, in each format that was written."""
+    names = (f"{volume}_reconstruction.nii.gz", f"png/{volume}_reconstruction.png", f"dicom/{volume}/reconstruction")
+    return (name for name in names if (out / name).exists())
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[Engine], None]]:
+    """A progress bar over the batches of an evaluator; yields the handler that moves it."""
+    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    with Progress(*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn()) as bar:
+        task = bar.add_task("reconstruction", total=None)
+
+        def step(engine: Engine) -> None:
+            bar.update(task, completed=engine.state.iteration, total=engine.state.epoch_length)
+
+        yield step
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Let only our own warnings through, a line each."""
+    logs = [logging.getLogger(name) for name in ("monai.bundle.workflows", "ignite.engine.engine.Evaluator")]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.filterwarnings("always", message=OWN_WARNINGS)
+        warnings.showwarning = lambda message, *_, **__: typer.echo(f"warning: {message}", err=True)
+        for log in logs:
+            log.disabled = True
+        try:
+            yield
+        finally:
+            for log in logs:
+                log.disabled = False
+
+
+def show(rows: list[Row], out: Path) -> None:
+    """Print the table of sources and their images, and why others failed."""
+    from es_medical.output.results import print_table
+
+    done = sum(not row.failed for row in rows)
+    columns = {"file": [row.name for row in rows], "images": ["failed" if row.failed else row.result for row in rows]}
+    print_table(columns, "", 100)
+    typer.echo(f"reconstructed {done} of {len(rows)}: images in {out}")
+    for row in rows:
+        if row.failed:
+            typer.echo(f"error: {row.name}: {row.result}", err=True)
+
+
+if __name__ == "__main__":
+    app(prog_name="python -m es_medical.reconstruct")
