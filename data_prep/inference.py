@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -19,18 +18,16 @@ from data_prep.images.inpainting import Photo, photo_plan
 from data_prep.images.options import DIV2KOptions, MaskKind, MNISTOptions
 from data_prep.images.sensing import Digit, digit_plan
 from data_prep.mri import fastmri
-from data_prep.mri.array_file import GivenMask
-from data_prep.mri.options import FastMRIOptions
+from data_prep.mri.options import FastMRIOptions, options_of_training
 from data_prep.run.folders import digest_or_nothing
 from data_prep.run.manifest import PrepError, Pseudonyms, check_replaceable, default_salt, manifest_path
+from data_prep.run.options import known_options
 from data_prep.run.plan import Inventory, Task
 from data_prep.run.runner import PrepRun, measured_by, run
 from es_medical.data import read_header
 from es_medical.data.pixels import Pixels
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
     from data_prep.run.runner import O
 
 logger = logging.getLogger(__name__)
@@ -107,7 +104,7 @@ def scan_file(source: str, output_dir: str, ckpt_dir: str) -> str:
     return _scan(Path(source), output_dir, options_of_training(read_preparation(ckpt_dir)))
 
 
-def ct_file(source: str, output_dir: str, ckpt_dir: str) -> str:
+def ct_file(source: str, output_dir: str, ckpt_dir: str, burned_in: bool | None = None) -> str:
     """Return the path of a slice file of sinograms for `source`.
 
     A slice file is returned as it is. All slices of the CT series below a folder (or in one DICOM file), or of measured
@@ -118,30 +115,26 @@ def ct_file(source: str, output_dir: str, ckpt_dir: str) -> str:
         source: HDF5 slice file, DICOM file, sinogram, or a folder of them.
         output_dir: where a prepared slice file is written.
         ckpt_dir: folder of the trained weights.
+        burned_in: whether to take DICOM images with annotations in their pixels; None: as in training.
 
     Raises:
         FileNotFoundError: there is no `source`, or no weights.
         PrepError: no usable CT series or sinogram, the network was not trained on CT, or `output_dir` is inside `source`.
     """
     from data_prep.ct import lidc
-    from data_prep.ct.options import LIDCOptions
-    from data_prep.sinogram import measured, options
+    from data_prep.ct import options as ct_options
+    from data_prep.sinogram import measured
+    from data_prep.sinogram import options as sinogram_options
     from es_medical.engine.checkpoint import read_preparation
 
     if is_slice_file(source):
         return source
     _check_outside(source, output_dir, "its images for CT series")
     preparation = read_preparation(ckpt_dir)
-    made = preparation.get("configuration", {})
-    if made.get("command") == "sinogram":
-        scan = _prep_run("sinogram", Path(source), output_dir, options.options_of_training(preparation))
+    if preparation.get("configuration", {}).get("command") == "sinogram":
+        scan = _prep_run("sinogram", Path(source), output_dir, sinogram_options.options_of_training(preparation))
         return _path(scan, measured.prepare_input(scan, Path(source), preparation["units"]), "file", source)
-    if "views" not in made:
-        raise PrepError(f"the weights were not trained on CT data of `data_prep` (made by: {made.get('command', 'unknown')})")
-    knobs = {name: made[name] for name in ("size", "views", "sigma", "seed", "intercept")}
-    knobs |= {name: made.get(name) for name in ("photons", "burned_in")}
-    whole = LIDCOptions(slices="all", series="all", train=1, test=0, val=0, **knobs)
-    prep = _prep_run("lidc", Path(source), output_dir, whole)
+    prep = _prep_run("lidc", Path(source), output_dir, ct_options.options_of_training(preparation, burned_in))
     return _path(prep, lidc.prepare(prep, Path(source)), "series", source)
 
 
@@ -176,33 +169,6 @@ def image_file(source: str, output_dir: str, ckpt_dir: str) -> str:
     raise PrepError(
         f"the weights were not trained on photographs or digits of `data_prep` (made by: {made.get('command', 'unknown')})"
     )
-
-
-def options_of_training(preparation: Mapping[str, Any]) -> FastMRIOptions:
-    """Options that prepare a scan in the same way as the training data, see `es_medical.engine.checkpoint.preparation`.
-
-    Only the noise differs: the level is estimated for the scan, and no noise is added.
-
-    Raises:
-        PrepError: the training data was not made from recorded k-space by `data_prep fastmri`.
-    """
-    configuration = preparation.get("configuration", {})
-    if configuration.get("measurements") != "real":
-        made = (
-            f"{configuration.get('command', 'an unknown command')}, measurements {configuration.get('measurements', 'unknown')}"
-        )
-        raise PrepError(
-            f"the weights were trained on data of another kind ({made}): prepare the scan by `python -m data_prep` and "
-            "give the slice file"
-        )
-    replaced = ("normalise", "mask", "encoded_lines")
-    kept = {name: value for name, value in _known(FastMRIOptions, preparation).items() if name not in replaced}
-    lines = (preparation[name] for name in ("acceleration", "center_fraction", "encoded_lines"))
-    own = {"slices": "all", "train": 1, "test": 0, "val": 0, "with_image": False, "size": tuple(preparation["size"])}
-    own |= {"mask_from": GivenMask(np.asarray(preparation["measured"], bool), *lines)}
-    own |= {"pixels": Pixels.kept(preparation)}
-    own |= {"sigma": None, "added_noise": 0.0}  # the scan has its own noise, and needs no more
-    return FastMRIOptions(**(kept | own))
 
 
 def is_slice_file(source: str) -> bool:
@@ -279,7 +245,7 @@ def _photographs(source: Path, output_dir: str, preparation: Mapping[str, Any]) 
 
 def _photo_options(preparation: Mapping[str, Any]) -> DIV2KOptions:
     """The options of the training data, for central crops only."""
-    kept, crop = _known(DIV2KOptions, preparation), preparation["size"][0]
+    kept, crop = known_options(DIV2KOptions, preparation), preparation["size"][0]
     if "crop" not in preparation["configuration"]:  # the demo resizes test photographs to this multiple of a crop
         kept["size"] = SCALES[SPLIT][0] * crop
     return DIV2KOptions(**(kept | {"crop": crop, "crops": 1, "train": 0, "test": 1, "val": 0, "with_image": True}))
@@ -288,7 +254,7 @@ def _photo_options(preparation: Mapping[str, Any]) -> DIV2KOptions:
 def _digits(source: Path, output_dir: str, preparation: Mapping[str, Any]) -> str:
     """Prepare all digits, including blank images and copies."""
     everything = {"train": None, "test": None, "val": 0, "with_image": True}
-    options = MNISTOptions(**(_known(MNISTOptions, preparation) | everything))
+    options = MNISTOptions(**(known_options(MNISTOptions, preparation) | everything))
     prep = _prep_run("mnist", source, output_dir, options)
     check_replaceable(prep.out, overwrite=False)
     files, outcomes = mnist.scan(source, prep.out)
@@ -304,9 +270,3 @@ def _digits(source: Path, output_dir: str, preparation: Mapping[str, Any]) -> st
     inventory = Inventory({file.name: file.file_digest for file in files}, outcomes, identity)
     plan = digit_plan(mnist.sensing_of(options, files), tasks, mnist.TARGET)
     return _path(prep, run(prep, inventory, lambda: plan, measured_by(sensing.describe, prep.out)), "image", source)
-
-
-def _known(options: type[DataclassInstance], preparation: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the training data that the command for any folder also has (a demo has others)."""
-    made = preparation["configuration"]
-    return {field.name: made[field.name] for field in fields(options) if field.name in made}

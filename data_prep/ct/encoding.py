@@ -138,13 +138,18 @@ def _encoding(data: Dataset, syntax: UID) -> Encoding:
     lut = bool(raw(data, "ModalityLUTSequence"))
     overlay = any(int(data[tag].value or 0) > 0 for tag in OVERLAYS if tag in data)
     padding = _padding(data, bits, signed)
-    unspecified = text(data, "RescaleType").upper() == "US"
+    unspecified = _unit(data) == "US"
     return Encoding(str(syntax), (rows, columns), bits, stored, signed, slope, intercept, lut, padding, overlay, unspecified)
+
+
+def _unit(data: Dataset) -> str:
+    """The rescale type; US (unspecified) where a multi-energy image states none, as it must if its values are HU too."""
+    return text(data, "RescaleType").upper() or ("US" if text(data, "MultienergyCTAcquisition").upper() == "YES" else "")
 
 
 def _not_hounsfield(data: Dataset) -> str:
     """What says that the values are not Hounsfield units, or "": unit of the rescale, image type, or real-world units."""
-    unit, kinds = text(data, "RescaleType").upper(), values(data, "ImageType")
+    unit, kinds = _unit(data), values(data, "ImageType")
     stated = unit == "HU" or "OUN" in unit  # some files say "Houndsfield Unit"
     if not (stated or unit in {"", "US"}):
         return "a rescale type that is not HU"

@@ -22,6 +22,7 @@ HEAD = 2**15  # bytes that hold nearly every header
 ASKED = (
     *IDENTIFYING,
     *("SOPClassUID", "Modality", "SOPInstanceUID", SHARED, OWN, "RealWorldValueMappingSequence", "BurnedInAnnotation"),
+    "MultienergyCTAcquisition",
     *("ImagePositionPatient", "ImageOrientationPatient", "PixelSpacing", "SpacingBetweenSlices", "GantryDetectorTilt"),
     *("SliceThickness", "Rows", "Columns", "BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation"),
     *("SamplesPerPixel", "PhotometricInterpretation", "NumberOfFrames", "RescaleType", "RescaleSlope", "RescaleIntercept"),
@@ -145,7 +146,9 @@ def _check_image(data: Dataset, content: Content, burned_in: bool) -> None:
     if is_scout(data):
         raise SkipError("a localizer (scout), not a slice")
     if text(data, "BurnedInAnnotation").upper() == "YES" and not burned_in:
-        raise SkipError("burned-in annotation: its pixels may show who it is (--burned-in takes it)")
+        raise SkipError(
+            "burned-in annotation: its pixels may show who it is (taken with --burned-in, at inference --burned_in true)"
+        )
 
 
 def _class_name(sop: str) -> str:

@@ -181,7 +181,7 @@ def make_slice(chosen: Chosen, options: LIDCOptions, pseudonyms: Pseudonyms) -> 
     own: tuple[str | int, ...] = (first.instance or first.label, first.frame) if series.several else ()
     volume = pseudonyms.of("volume", series.patient, first.identity.series, *own)
     key = pseudonyms.of("slice", chosen.digest)
-    notes = [*hu.notes, *[f"values above {HIGHEST:g} HU stop there"] * bool(prepared.clipped)]
+    notes = [*hu.notes, *[f"slices with values above {HIGHEST:g} HU, which stop there"] * bool(prepared.clipped)]
     return Made([Labelled(prepared, key, subject, chosen.split, number, volume)], notes, content=key)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from data_prep.run.manifest import OMIT_NONE
+from data_prep.run.manifest import OMIT_NONE, PrepError
 from data_prep.run.options import WithImage, seed_option, test_option, train_option, val_option
 from data_prep.run.splits import Shares
 
@@ -102,3 +103,21 @@ class LIDCOptions:
     def shares(self) -> Shares:
         """Number or share of patients for each split."""
         return Shares(self.train, self.test, self.val)
+
+
+def options_of_training(preparation: Mapping[str, Any], burned_in: bool | None = None) -> LIDCOptions:
+    """Options that prepare all slices of a scan as the training data were.
+
+    Args:
+        preparation: how the data of the weights was made (see `es_medical.engine.training_data.preparation`).
+        burned_in: whether to take images with annotations in their pixels; None: as in training.
+
+    Raises:
+        PrepError: the training data was not made from CT images.
+    """
+    made = preparation.get("configuration", {})
+    if "views" not in made:
+        raise PrepError(f"the weights were trained on data of `data_prep {made.get('command', '(unknown)')}`, not on CT images")
+    knobs = {name: made[name] for name in ("size", "views", "sigma", "seed", "intercept")} | {"photons": made.get("photons")}
+    taken = made.get("burned_in") if burned_in is None else burned_in
+    return LIDCOptions(slices="all", series="all", train=1, test=0, val=0, burned_in=taken or None, **knobs)

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -25,7 +26,7 @@ SUFFIXES = frozenset(
 FORMATS = ("PNG", "JPEG", "MPO", "BMP", "DIB", "GIF", "TIFF", "WEBP", "AVIF", "PPM", "JPEG2000", "QOI")
 GRAY = {"1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N"}
 DEEP = {"I", "I;16", "I;16B", "I;16L", "I;16N"}  # grayscale of 16 bits
-FREE_PIXELS, PIXELS_OF_A_BYTE = 2**25, 8 * 1100  # deflate packs at most 1032 bytes of 8 pixels into one
+FREE_PIXELS, PACKED = 2**22, 1100  # deflate packs at most 1032 bytes into one
 R = TypeVar("R")
 
 
@@ -95,19 +96,18 @@ def read_image(path: Path) -> Picture:
 
 def _open(path: Path) -> ImageFile.ImageFile:
     try:
-        with path.open("rb") as file:
-            head = file.read(512)
-        if not head:
+        content = path.read_bytes()
+        if not content:
             raise PrepError("empty file")
-        image = Image.open(path, formats=_formats())
-        if image.width * image.height > FREE_PIXELS + PIXELS_OF_A_BYTE * path.stat().st_size:
-            image.close()
-            raise PrepError(f"its header says {image.width} x {image.height} pixels, the file has {path.stat().st_size} bytes")
+        image = Image.open(BytesIO(content), formats=_formats())  # a file would give room for as many bytes as a header asks
+        bits = 1 if image.mode == "1" else 8 * len(image.getbands())
+        if image.width * image.height > FREE_PIXELS + 8 * PACKED * len(content) // bits:
+            raise PrepError(f"its header says {image.width} x {image.height} pixels, the file has {len(content)} bytes")
         return image
     except PrepError:
         raise
     except UnidentifiedImageError as error:
-        raise PrepError(f"not an image: {_unknown_content(head)}") from error
+        raise PrepError(f"not an image: {_unknown_content(content[:512])}") from error
     except Image.DecompressionBombError as error:
         limit = 2 * (Image.MAX_IMAGE_PIXELS or 0)
         raise PrepError(f"more than {limit} pixels, Pillow's limit: a decompression bomb?") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -16,6 +17,7 @@ from data_prep.run.options import (
     CommandLineType,
     MaskSeed,
     WithImage,
+    known_options,
     seed_option,
     test_option,
     train_option,
@@ -173,3 +175,33 @@ class FastMRIOptions:
     def shares(self) -> Shares:
         """Number or share of volumes for each split."""
         return Shares(self.train, self.test, self.val)
+
+
+def options_of_training(preparation: Mapping[str, Any]) -> FastMRIOptions:
+    """Options that prepare a scan in the same way as the training data, see `es_medical.engine.training_data.preparation`.
+
+    Only the noise differs: the level is estimated for the scan, and no noise is added.
+
+    Raises:
+        PrepError: the training data was not made from recorded k-space by `data_prep fastmri`.
+    """
+    from numpy import asarray
+
+    from data_prep.mri.array_file import GivenMask
+    from es_medical.data.pixels import Pixels
+
+    made = preparation.get("configuration", {})
+    if made.get("measurements") != "real":
+        kind = f"{made.get('command', 'an unknown command')}, measurements {made.get('measurements', 'unknown')}"
+        raise PrepError(
+            f"the weights were trained on data of another kind ({kind}): prepare the scan by `python -m data_prep` and "
+            "give the slice file"
+        )
+    replaced = ("normalise", "mask", "encoded_lines")
+    kept = {name: value for name, value in known_options(FastMRIOptions, preparation).items() if name not in replaced}
+    lines = (preparation[name] for name in ("acceleration", "center_fraction", "encoded_lines"))
+    own = {"slices": "all", "train": 1, "test": 0, "val": 0, "with_image": False, "size": tuple(preparation["size"])}
+    own |= {"mask_from": GivenMask(asarray(preparation["measured"], bool), *lines)}
+    own |= {"pixels": Pixels.kept(preparation)}
+    own |= {"sigma": None, "added_noise": 0.0}  # the scan has its own noise, and needs no more
+    return FastMRIOptions(**(kept | own))

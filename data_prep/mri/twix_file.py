@@ -11,7 +11,7 @@ import warnings
 from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,24 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+class Records(NamedTuple):
+    """What a version of the format writes for an acquisition.
+
+    Attributes:
+        head: bytes of its head, the least that a record has.
+        flags: index of the byte with the first flags.
+        samples: index of the number of samples, before that of the channels.
+        own: bytes before the first channel.
+        channel: bytes before the samples of each channel.
+    """
+
+    head: int
+    flags: int
+    samples: int
+    own: int
+    channel: int
+
+
 class Layout(NamedTuple):
     """Bytes in front of the samples of an acquisition, and of each channel."""
 
@@ -32,6 +50,10 @@ class Layout(NamedTuple):
 
 TWIX = ".dat"
 LARGEST_HEADER = 2**26
+LARGEST_ID, MOST_SCANS, MOST_BUFFERS, LONGEST_NAME = 10000, 64, 64, 64
+VB, VD = Records(128, 20, 28, 0, 128), Records(184, 40, 48, 192, 32)
+END, SYNC = 1, 32  # flags: the last record, and one without samples
+DAMAGED = "cannot be read as Siemens raw data: damaged, truncated or another kind of file"
 COUNTERS = {
     "kspace_encode_step_1": "Lin",
     "kspace_encode_step_2": "Par",
@@ -60,7 +82,7 @@ def open_twix(path: Path) -> AcquisitionVolume:
 @lru_cache(maxsize=2)
 def _kept(path: Path, _: int, size: int) -> AcquisitionVolume:
     """The scan of a file, whose headers stay in memory as long as the file does not change."""
-    _check_start(path, size)
+    _check_records(path, size)
     try:
         import ismrmrd  # noqa: F401
         from mapvbvd import mapVBVD
@@ -75,7 +97,7 @@ def _kept(path: Path, _: int, size: int) -> AcquisitionVolume:
             scan = scan[-1] if isinstance(scan, list) else scan
             found = (*_heads(scan), _encoding(scan)) if "image" in scan else ()
     if found is None:
-        raise PrepError("cannot be read as Siemens raw data: damaged, truncated or another kind of file")
+        raise PrepError(DAMAGED)
     if not found:
         raise PrepError("Siemens raw file without imaging readouts in its last scan")
     heads, places, encoding = found
@@ -84,14 +106,62 @@ def _kept(path: Path, _: int, size: int) -> AcquisitionVolume:
     return AcquisitionVolume(read, heads, encoding, Scan("siemens", float("nan"), _patient(scan["hdr"])))
 
 
-def _check_start(path: Path, size: int) -> None:
-    """Raise PrepError unless the first bytes are those of twix VB (length of the header) or VD (number of scans)."""
+def _check_records(path: Path, size: int) -> None:
+    """Raise PrepError unless all scans, headers and records that pymapvbvd will go through lie in the file.
+
+    pymapvbvd follows lengths without a bound: a record of length 0 would be read for ever.
+    """
     with path.open("rb") as file:
-        first = np.frombuffer(file.read(8), "<u4")
-    vd = len(first) == 2 and first[0] < 10000 and 1 <= first[1] <= 64
-    vb = len(first) == 2 and 10000 <= first[0] < min(size, LARGEST_HEADER)
-    if not vd and not vb:
+        scans, vd = _scans(file, size)
+        for start in scans:
+            at, length = start, _word(file, start)
+            end = start + length
+            if not 0 < length <= min(size - start, LARGEST_HEADER):
+                raise PrepError(DAMAGED)
+            at += 8
+            for _ in range(min(_word(file, start + 4), MOST_BUFFERS + 1)):  # a name, its length, and text
+                file.seek(at)
+                name, found, _ = file.read(LONGEST_NAME).partition(b"\0")
+                at += len(name) + 5 + _word(file, at + len(name) + 1)
+                if not name or not found or at > end:
+                    raise PrepError(DAMAGED)
+            _check_acquisitions(file, end, size, VD if vd else VB)
+
+
+def _scans(file: BinaryIO, size: int) -> tuple[list[int], bool]:
+    """Where the header of each scan starts, and whether the file is of VD (it starts with a number of scans), not VB."""
+    first = np.frombuffer(file.read(8), "<u4")
+    if len(first) == 2 and LARGEST_ID <= first[0] < min(size, LARGEST_HEADER):
+        return [0], False
+    if len(first) < 2 or first[0] >= LARGEST_ID or not 1 <= first[1] <= MOST_SCANS:
         raise PrepError(f"not a Siemens raw file ({size} bytes)")
+    starts = [_word(file, 16 + 152 * scan, 8) for scan in range(int(first[1]))]
+    if any(start >= size for start in starts):
+        raise PrepError(DAMAGED)
+    return starts, True
+
+
+def _check_acquisitions(file: BinaryIO, at: int, size: int, kind: Records) -> None:
+    """Follow the records as pymapvbvd does, to the one that ends the scan; raise PrepError if one is empty or ends too late."""
+    while True:
+        file.seek(at)
+        head = file.read(kind.head)
+        if len(head) < kind.head:
+            raise PrepError(DAMAGED)
+        length, flags = int.from_bytes(head[:3], "little") | (head[3] & 1) << 24, head[kind.flags]
+        if not length or flags & END:
+            return
+        samples, channels = (int.from_bytes(head[kind.samples + k : kind.samples + k + 2], "little") for k in (0, 2))
+        step = length if flags & SYNC else kind.own + (8 * samples + kind.channel) * channels
+        at += step
+        if step < kind.head or at > size:
+            raise PrepError(DAMAGED)
+
+
+def _word(file: BinaryIO, at: int, length: int = 4) -> int:
+    """The unsigned integer of `length` bytes at a place; 0 beyond the end of the file."""
+    file.seek(at)
+    return int.from_bytes(file.read(length), "little")
 
 
 def _heads(scan: Any) -> tuple[NDArray, NDArray[np.int64]]:  # noqa: ANN401  pymapvbvd's dictionary

@@ -16,16 +16,22 @@ makes the command `demo OUT --size 64 --without-image --overwrite`. These module
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import fields
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_type_hints
 
 import typer
 from typer.models import OptionInfo
 
-from data_prep.run.manifest import MAX_SEED
+from data_prep.run.manifest import MAX_SEED, default_salt, output_path
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    from data_prep.run.runner import O, PrepRun
 
 Out = Annotated[Path, typer.Argument(help="File to write (.h5 or .hdf5); a folder, or a name without suffix, gets one.")]
 WithImage = Annotated[bool, typer.Option("--without-image", help="Store no ground truth, as for users who have none.")]
@@ -75,6 +81,31 @@ def test_option(what: str) -> OptionInfo:
 def val_option(what: str) -> OptionInfo:
     """Number of `what` for validation."""
     return typer.Option(help=f"Validation {what}, taken from the training ones.", show_default="about 5 %")
+
+
+@contextmanager
+def prep_run(
+    name: str, out: Path, default_name: str, options: O, salt: str | None = None, workers: int | None = 0
+) -> Iterator[PrepRun[O]]:
+    """The preparation run of a command, with its threads.
+
+    Args:
+        name: name of the command in the stored configuration.
+        out: where to write.
+        default_name: name of the file if OUT is a folder.
+        options: the options of the command.
+        salt: secret behind the hashed ids; None derives one from the seed.
+        workers: number of threads; None takes the number of cores (8 at most), 0 uses only torch's own threads.
+    """
+    from rich.console import Console
+
+    from data_prep.run.runner import PrepRun
+    from data_prep.run.workers import default_workers, worker_pool
+
+    path, secret = output_path(out, default_name), salt or default_salt(options.seed)
+    threads = default_workers() if workers is None else workers
+    with worker_pool(threads) if threads else nullcontext() as pool:
+        yield PrepRun(name, options, path, secret, max(threads, 1), pool, Console())
 
 
 @contextmanager
@@ -135,3 +166,9 @@ def option_parameters(options: type) -> dict[str, inspect.Parameter]:
 
 def _is_inverted(parameter: inspect.Parameter) -> bool:
     return str(get_args(parameter.annotation)[1].default).startswith("--without-")
+
+
+def known_options(options: type[DataclassInstance], preparation: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the training data that a command also has, see `es_medical.engine.training_data.preparation`."""
+    made = preparation["configuration"]
+    return {field.name: made[field.name] for field in fields(options) if field.name in made}

@@ -21,6 +21,8 @@ USER_BLOCK = 512  # bytes before the HDF5 part of a MATLAB 7.3 file
 NPY = b"\x93NUMPY"
 SUFFIXES = (".h5", ".hdf5", ".hdf", ".nxs", ".mat", ".npy", ".tif", ".tiff")
 TIFFS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+MOST_PAGES, MOST_TAGS = 100_000, 500
+FREE_BYTES, PACKED = 2**24, 1100  # of pixels, and for each byte of a compressed file: deflate packs 1032 into one
 LISTED = 8  # names of arrays in an error
 Index = tuple[Any, ...]
 
@@ -100,18 +102,49 @@ def _npy(path: Path) -> NDArray:
 def _tiff(path: Path) -> NDArray:
     import tifffile
 
+    _check_pages(path)
     try:
         return np.asarray(tifffile.memmap(path, mode="r"))
     except Exception:  # compressed, or damaged: many kinds
         return _decoded(path)
 
 
+def _check_pages(path: Path) -> None:
+    """Raise PrepError unless all pages and their tags lie in the file, and none comes back: tifffile has no bound on them."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+
+        def number(at: int, length: int) -> int:
+            file.seek(at)
+            return int.from_bytes(file.read(length), "little" if little else "big")
+
+        start = file.read(4)
+        little, word = start[:2] == b"II", 8 if 43 in start[2:] else 4
+        count, entry = (8, 20) if word == 8 else (2, 12)
+        at, seen = number(word, word), set[int]()
+        while at:
+            tags, first = number(at, count), at + count
+            if at in seen or len(seen) == MOST_PAGES or tags > MOST_TAGS or first + entry * tags + word > size:
+                raise PrepError("damaged TIFF file: its pages or tags do not fit into it")
+            seen.add(at)
+            lengths = (number(place + 4, word) for place in range(first, first + entry * tags, entry))
+            if any(length > size for length in lengths):
+                raise PrepError("damaged TIFF file: a tag is longer than the file")
+            at = number(first + entry * tags, word)
+
+
 @lru_cache(maxsize=2)
 def _decoded(path: Path) -> NDArray:
     import tifffile
 
+    most = FREE_BYTES + PACKED * path.stat().st_size
     try:
-        return np.asarray(tifffile.imread(path))
+        with tifffile.TiffFile(path) as file:
+            if file.series[0].nbytes > most:
+                raise PrepError(f"damaged TIFF file: its header says {file.series[0].nbytes} bytes of pixels")
+            return np.asarray(file.asarray())
+    except PrepError:
+        raise
     except Exception as error:  # tifffile raises many kinds on damaged bytes
         why = "its compression needs the package imagecodecs" if "imagecodecs" in str(error) else type(error).__name__
         raise PrepError(f"damaged or unknown TIFF file ({why})") from error

@@ -22,6 +22,7 @@ DEAD = 4  # how many times farther than they a dead bin is from its neighbours
 OTHERS = np.array([[True, True, False, True, True]])  # bins whose median a dead bin is compared with
 OFTEN = 0.95  # share of the views, those nearest to the neighbours, that count
 HALF = 0.5  # share of the views in which a live bin must be usable
+NO_COUNT = 1e30  # from here on, values are no numbers: their squares would overflow
 AIR = 0.05  # share of the detector, at each end, that is taken for air
 CROSSED = 0.1  # share of the largest line integral that air must not reach
 ENOUGH_FRAMES = 3  # white frames from which counts per photon can be told
@@ -50,7 +51,7 @@ def corrected_row(scan: Scan, index: int, options: SinogramOptions) -> Row:
     Raises:
         PrepError: it cannot be read, or a correction does not apply to it.
     """
-    raw = scan.read(index)
+    raw = Raw(*(np.where(np.abs(x) < NO_COUNT, x, np.nan) for x in scan.read(index)))
     row = _as_they_are(raw) if scan.values == "attenuation" else _logarithm(raw, scan.values, options)
     if not row.usable.any():
         raise PrepError("no ray is usable: every count is 0 or below the floor, or no number")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from data_prep.run.manifest import PrepError
-from data_prep.run.options import CommandLineType, seed_option, test_option, train_option, val_option
+from data_prep.run.options import CommandLineType, known_options, seed_option, test_option, train_option, val_option
 from data_prep.run.splits import Shares
 from data_prep.sinogram.geometry_file import Setup, read_geometry
 
@@ -160,10 +160,10 @@ def options_of_training(preparation: Mapping[str, Any]) -> SinogramOptions:
     Raises:
         PrepError: the weights do not hold the scale of their training.
     """
-    made, units = preparation["configuration"], preparation.get("units")
+    units = preparation.get("units")
     if units is None:
         raise PrepError("the weights do not hold the units of their training: prepare the scan by `data_prep sinogram --scale`")
-    kept = {field.name: made[field.name] for field in fields(SinogramOptions) if field.name in made}
+    kept = known_options(SinogramOptions, preparation)
     own = {"slices": "all", "reference": False, "train": 1, "test": 0, "val": 0}
     return SinogramOptions(**(kept | own | {name: units[name] for name in ("scale", "pixel")}))
 

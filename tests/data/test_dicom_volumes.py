@@ -46,6 +46,26 @@ def test_phases_are_told_apart_by_number_or_time(name, n):
     assert {one.told_by for one in found} == {(name,)}
 
 
+@pytest.mark.parametrize("name", ["StudyDate", "SeriesTime", "AcquisitionTime", "ImageType"])
+@pytest.mark.parametrize("n", [5, 6])
+def test_scans_that_lie_between_each_other_with_equal_numbers_are_told_apart(name, n):
+    first, second = scan(**{name: 1}), scan(n, start=1.25, **{name: 2})
+    assert sorted(one.images for one in divided([*second, *first])) == sorted([first, second])
+
+
+def test_scans_that_lie_between_each_other_with_equal_numbers_and_nothing_else_are_refused():
+    (one,) = divided([*scan(), *scan(5, start=0.3)])
+    assert "lie between each other" in one.problem
+
+
+@pytest.mark.parametrize(
+    "images", [scan() + scan(start=15.0), scan()[::-1] + scan(start=-15.0), [image(2.5 * i) for i in range(5)]]
+)
+def test_pieces_of_a_scan_with_repeated_numbers_are_one_volume(images):
+    (one,) = divided(images)
+    assert (one.images, one.problem) == (images, "")
+
+
 @pytest.mark.parametrize("name", ["AcquisitionNumber", "ContentTime", "InstanceNumber"])
 def test_phases_are_told_apart_by_times_that_differ_from_slice_to_slice(name):
     phases = [[image(2.5 * i, **{name: 100 * k + i}) for i in range(4)] for k in range(3)]

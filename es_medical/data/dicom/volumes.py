@@ -2,8 +2,9 @@
 
 The images of a volume have one patient, study, frame of reference and series. Where several of them lie at one place (phases,
 echoes, reconstructions), the first attribute of `TELLING` that divides them into stacks with each place once makes volumes of
-their own; one of `SCANS` does so too where the slices of two stacks alternate. Where none does, the series is refused: no rule
-could tell which image belongs to which stack.
+their own; one of `SCANS` does so too where the slices of two stacks alternate. Slices that lie between each other and share
+their instance numbers are two stacks too. Where no attribute divides them, the series is refused: no rule could tell which
+image belongs to which stack.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ from es_medical.data.stack import PARALLEL
 
 SAME_PLACE = 1e-2  # mm along the normal
 OWN = 3  # so many images, each with a study or frame of reference of its own, are no volumes but an error
-SCANS = ("AcquisitionNumber", "TemporalPositionIdentifier", "EchoTime", "KVP", "ConvolutionKernel", "AcquisitionDate")
+SCANS = (
+    *("AcquisitionNumber", "TemporalPositionIdentifier", "EchoTime", "KVP", "ConvolutionKernel", "AcquisitionDate"),
+    *("StudyDate", "SeriesDate", "StudyTime", "SeriesTime"),
+)
 TELLING = (
     *(*SCANS, "ImageType", "SeriesNumber"),
     *("LossyImageCompressionRatio", "TriggerTime", "AcquisitionDateTime", "AcquisitionTime", "ContentTime", "InstanceNumber"),
@@ -124,11 +128,13 @@ def by_place(
     stack: Stack[T], identity: Callable[[T], Identity], pixels: Callable[[T], Hashable] | None = None
 ) -> list[Stack[T]]:
     """Divide images with equal UIDs of which several lie at one place, or which interleave; see the module."""
-    told = [identity(image) for image in stack.images]
-    places = _places(told)
-    most = _most(range(len(told)), places)
     if stack.problem:
         return [stack]
+    told = [identity(image) for image in stack.images]
+    places = _places(told)
+    shared = _shared_numbers(told, places)
+    places = shared or places
+    most = _most(range(len(told)), places)
     for k, name in enumerate(TELLING if most > 1 else SCANS):
         values = [one.telling[k] for one in told]
         equal = _equal(values)
@@ -140,6 +146,11 @@ def by_place(
             return [done for one in several for done in by_place(one, identity, pixels)]
     if most == 1:
         return [stack]
+    if shared:
+        cause = (
+            f"two scans whose slices lie between each other with equal InstanceNumbers, and no {TELLING[0]} or time tells them"
+        )
+        return [stack._replace(problem=f"{cause} apart")]
     kept, copies = _without_copies(stack.images, places, pixels)
     if len(kept) == len(set(places.values())) + len(told) - len(places):
         return [stack._replace(images=kept, copies=copies)]
@@ -184,6 +195,20 @@ def _places(images: Sequence[Identity]) -> dict[int, Hashable]:
             count += height - last >= SAME_PLACE
             last, places[i] = height, (k, count)
     return places
+
+
+def _shared_numbers(images: Sequence[Identity], places: dict[int, Hashable]) -> dict[int, Hashable]:
+    """InstanceNumber of each image if slices that share one lie between each other, else {}: one scan, maybe in pieces."""
+    numbers = {i: images[i].telling[-1] for i in places}
+    if len(places) < len(images) or not all(numbers.values()) or not all(isinstance(place, tuple) for place in places.values()):
+        return {}
+    if len(set(places.values())) < len(places):
+        return {}
+    count, turns = Counter[Hashable](), list[int]()
+    for i in sorted(places, key=places.__getitem__):  # type: ignore[arg-type]
+        turns.append(count[numbers[i]])
+        count[numbers[i]] += 1
+    return dict(numbers) if len(list(groupby(turns))) > 2 * max(turns, default=0) + 1 else {}
 
 
 def _equal(values: Sequence[str]) -> list[list[int]]:

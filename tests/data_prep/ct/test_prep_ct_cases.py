@@ -8,6 +8,7 @@ from enhanced_dicom import enhanced
 from pydicom import Dataset
 from pydicom.uid import RLELossless
 
+from data_prep.ct.options import options_of_training
 from es_medical.data import read_header
 
 SMALL = ("--size", 16, "--views", 5, "--slices", "all", "--test", 0, "--val", 0)
@@ -146,6 +147,7 @@ MAPS = {
     "atomic number": {"RescaleType": "US", "ImageType": [*DERIVED, "EFF_ATOMIC_NUM"]},
     "atomic number without unit": {"ImageType": [*DERIVED, "EFF_ATOMIC_NUM"]},
     "iodine of unspecified unit": {"RescaleType": "US", "ImageType": DERIVED},
+    "of a multi-energy scan without unit": {"MultienergyCTAcquisition": "YES", "ImageType": DERIVED},
     "iodine in mg/ml": {"RealWorldValueMappingSequence": units("mg/cm3")},
     "modified": {"RescaleType": "HU_MOD", "ImageType": [*DERIVED, "MAT_MODIFIED"]},
 }
@@ -254,3 +256,12 @@ def test_one_patient_id_for_all_scans_is_told_with_the_way_out(tmp_path, lidc):
     assert "one PatientID" not in output
     assert read_header(tmp_path / "study.h5").splits == {"train": 5, "test": 1}
     assert len(set(stored(tmp_path / "study.h5", "subject"))) == 6
+
+
+@pytest.mark.parametrize(
+    ("trained", "asked", "taken"), [(None, None, None), (None, True, True), (True, None, True), (True, False, None)]
+)
+def test_inference_takes_burned_in_annotations_where_asked_or_as_in_training(trained, asked, taken):
+    """S14"""
+    made = {"size": 32, "views": 8, "sigma": 0.001, "seed": 0, "intercept": None, "burned_in": trained}
+    assert options_of_training({"configuration": made}, asked).burned_in is taken

@@ -1,5 +1,7 @@
 """`data_prep fastmri --measurements real`: masks of samples, partial Fourier, 3-D, interpolation, files without a header."""
 
+import struct
+
 import h5py
 import numpy as np
 import pytest
@@ -7,10 +9,10 @@ from columns import columns, stored
 from raw import HEADER, complex_noise, kspace_of, phantom, seen_by_coils, to_image, to_kspace
 from scipy.io import savemat
 
-from data_prep.inference import options_of_training
 from data_prep.mri.array_file import counted, read_arrays, read_mask_file
 from data_prep.mri.normalisation import crop_or_pad
-from data_prep.mri.options import FastMRIOptions
+from data_prep.mri.options import FastMRIOptions, options_of_training
+from data_prep.mri.twix_file import open_twix
 from data_prep.run.manifest import PrepError
 from es_medical.data import read_header
 from es_medical.engine.operators import build_split, operator_of
@@ -427,3 +429,18 @@ def test_cut_siemens_scan_is_an_error(tmp_path, prep, shared_data):
         (tmp_path / f"{i}.dat").write_bytes(whole[:n])
     result = prep("fastmri", tmp_path, tmp_path / "out.h5", *REAL, "--coils", "multi", code=1)
     assert result.stdout.count("damaged, truncated or another kind of file") == 3
+
+
+HOSTILE = {
+    "a scan beyond the end": struct.pack("<IIQQQ", 2, 1, 0, 2**40, 100),
+    "a header longer than the file": struct.pack("<II", 16384, 1) + b"Config\0" + struct.pack("<I", 2**31),
+    "a record of no length": struct.pack("<II", 16384, 0).ljust(16384, b"\0") + b"\x80",
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_siemens_scan_with_hostile_lengths_is_an_error_in_no_time(tmp_path, what):
+    path = tmp_path / "a.dat"
+    path.write_bytes(HOSTILE[what].ljust(40_000, b"\0"))
+    with pytest.raises(PrepError, match="damaged, truncated"):
+        open_twix(path)

@@ -13,6 +13,7 @@ from sinogram_scans import DISCS, PHOTONS, counts, exchange, fields, helsinki, l
 
 from data_prep.inference import ct_file
 from data_prep.run.manifest import PrepError
+from data_prep.sinogram.arrays import table
 from es_medical.data import read_header
 from es_medical.engine.training_data import preparation
 from es_medical.physics.ct import CT
@@ -341,3 +342,16 @@ def test_inference_prepares_another_scan_with_the_scale_and_pixels_of_the_traini
     kept.pop("units")
     with pytest.raises(PrepError, match="do not hold the units"):
         ct_file(str(tmp_path / "patient.npy"), str(tmp_path / "eval"), "")
+
+
+def test_tiff_whose_tags_do_not_fit_is_refused_in_no_time(tmp_path):
+    path = tmp_path / "a.tif"
+    tifffile.imwrite(path, line_integrals(PARALLEL, positions(BINS, WIDTH, 60.0)).astype(np.float32))
+    whole = path.read_bytes()
+    assert table(path).shape == (len(PARALLEL), BINS)
+    first = int.from_bytes(whole[4:8], "little")
+    back = first + 2 + 12 * int.from_bytes(whole[first : first + 2], "little")  # where the next page is named
+    for at, value in ((first, b"\xff\xff"), (first + 6, b"\xff" * 4), (back, whole[4:8])):
+        path.write_bytes(whole[:at] + value + whole[at + len(value) :])
+        with pytest.raises(PrepError, match="damaged TIFF"):
+            table(path)
