@@ -124,7 +124,7 @@ def run(config: Path, folder: Path, source: Path, out: Path, knobs: Mapping[str,
             job.run()
         except RuntimeError as error:  # MONAI's, around any
             failure = str(cause(error))
-    rows = list(results(Path(job.parser.get_parsed_content("input_file")), source, out)) if done else []
+    rows = sorted(results(Path(job.parser.get_parsed_content("input_file")), source, out)) if done else []
     yield from rows
     if failure and not any(row.failed for row in rows):
         yield Row(source.name, failure, failed=True)

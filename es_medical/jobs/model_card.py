@@ -7,6 +7,7 @@ from typing import Any
 from es_medical import __version__
 from es_medical.data import SliceHeader, read_header
 from es_medical.data.atomic import whole_or_not
+from es_medical.data.schema import SPLITS
 from es_medical.engine.checkpoint import BEST, Checkpoints
 from es_medical.engine.distributed import rank
 from es_medical.jobs.record import Record
@@ -39,7 +40,7 @@ def model_card(
     file, label = Path(record.data_file).name, TABLE[record.method].label if record.method in TABLE else record.method
     operator = str(record.tags.get("operator", header.modality))
     network = ", ".join(f"{name} {knobs[name]}" for name in NETWORK[1:-2] if knobs.get(name) is not None)
-    slices = ", ".join(f"{n} {split}" for split, n in header.splits.items())
+    slices = ", ".join(f"{header.splits.get(split, 0)} {split}" for split in SPLITS)
     made = header.configuration.get("command")
     licence = header.configuration.get("licence") or "not stated in the data file: that of its source holds"
     rows = {
@@ -70,8 +71,8 @@ The held-out error is the relative error on measured data that the network did n
 python -m es_medical.reconstruct FOLDER INPUT OUT
 ```
 
-FOLDER is the one of this file. `{BEST}` in it holds the knobs of its training: none has to be given. INPUT is a scan, a folder
-of scans, or a slice file.
+FOLDER is the one of this file. `{BEST}` in it holds the knobs of its training: none has to be given. INPUT is a scan, a
+photograph, a folder of them, or a slice file.
 
 ## Limits
 
