@@ -130,7 +130,8 @@ def _check_records(path: Path, size: int) -> None:
 
 def _scans(file: BinaryIO, size: int) -> tuple[list[int], bool]:
     """Where the header of each scan starts, and whether the file is of VD (it starts with a number of scans), not VB."""
-    first = np.frombuffer(file.read(8), "<u4")
+    head = file.read(8)
+    first = np.frombuffer(head[: len(head) // 8 * 8], "<u4")
     if len(first) == 2 and LARGEST_ID <= first[0] < min(size, LARGEST_HEADER):
         return [0], False
     if len(first) < 2 or first[0] >= LARGEST_ID or not 1 <= first[1] <= MOST_SCANS:

@@ -18,6 +18,9 @@ Kind = Literal["parallel", "fan"]
 NAN = float("nan")
 FULL_TURN = 360.0
 HALF_A_PIXEL = 0.5
+SEVERAL = 10  # views that together turn by more than a few degrees
+FEW = 2 * math.pi + 0.1  # degrees; so much is a full turn in radians
+NARROWEST, WIDEST = 0.1, 170.0  # degrees of a fan; else its lengths have several units
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +50,8 @@ class Beam:
     def __post_init__(self) -> None:
         if not np.isfinite(self.angles).all():
             raise PrepError("an angle is not a number")
+        if len(self.angles) >= SEVERAL and (span := float(np.ptp(self.angles))) < FEW:
+            raise PrepError(f"{len(self.angles)} views within {span:.3g} degrees: are the angles in radians? Expected degrees")
         if self.bin_width <= 0 or math.isinf(self.bin_width):
             raise PrepError(f"bin width {self.bin_width:g} mm: expected a positive number")
         if self.kind == "fan" and not 0 < self.source_origin <= self.source_detector < math.inf:
@@ -56,6 +61,12 @@ class Beam:
             )
         if self.kind == "fan" and math.isnan(self.bin_width):
             raise PrepError("a fan beam needs the width of its bins in mm")
+        wide = 2 * math.degrees(math.atan2(self.bins * self.bin_width / 2, self.source_detector)) if self.kind == "fan" else 1.0
+        if not NARROWEST < wide < WIDEST:
+            raise PrepError(
+                f"a detector of {self.bins * self.bin_width:.3g} mm, {self.source_detector:.3g} mm from the source, is a fan "
+                f"of {wide:.2g} degrees: are all lengths in mm?"
+            )
         if not math.isnan(self.centre) and not 0 <= self.centre <= self.bins - 1:
             raise PrepError(f"centre of rotation at bin {self.centre:g}: the detector has bins 0 to {self.bins - 1}")
 

@@ -29,6 +29,7 @@ from es_medical.data.schema import MEASURED
 
 CONE = "a fan beam with {} detector rows is a cone beam, and only its central row a fan beam: --slices middle"
 NUMBER = re.compile(r"-?\d+(\.\d+)?")
+LEAST, MOST = 1e-3, 100.0  # 1/cm: no object of matter has another attenuation
 
 
 class Found(NamedTuple):
@@ -216,3 +217,5 @@ def report_scanner(header: SliceHeader, _: Sequence[Outcome]) -> Iterable[str]:
         f"{views} views of {bins} bins, {kind} beam, {1 - header.mask.float().mean():.1%} of the rays masked, an image of 1 is "
         f"{measured['scale']:g} {measured['attenuation']}, noise of each slice stored, {image}"
     )
+    if measured["attenuation"] == "1/cm" and not LEAST < measured["scale"] < MOST:
+        yield f"an attenuation of {measured['scale']:g} 1/cm is unusual: are all lengths in mm?"

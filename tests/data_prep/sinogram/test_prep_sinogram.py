@@ -355,3 +355,25 @@ def test_tiff_whose_tags_do_not_fit_is_refused_in_no_time(tmp_path):
         path.write_bytes(whole[:at] + value + whole[at + len(value) :])
         with pytest.raises(PrepError, match="damaged TIFF"):
             table(path)
+
+
+WRONG_UNITS = {
+    "radians": ({"kind": "parallel", "angles": np.deg2rad(PARALLEL).tolist(), "centre": 59.5}, "radians"),
+    "bins in m": (FAN | {"kind": "fan", "arc": 360, "bin_width": WIDTH / 1000}, "are all lengths in mm"),
+    "distances in m": (
+        {"kind": "fan", "arc": 360, "bin_width": WIDTH, "source_origin": 0.2, "source_detector": 0.3}, "are all lengths in mm"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG_UNITS)
+def test_geometry_in_other_units_is_refused(made, tmp_path, name):
+    geometry, cause = WRONG_UNITS[name]
+    np.save(tmp_path / "a.npy", line_integrals(PARALLEL, positions(BINS, WIDTH, 59.5)))
+    assert cause in " ".join(made(tmp_path / "a.npy", geometry=geometry | {"values": "attenuation"}, code=1).split())
+
+
+def test_all_lengths_in_metres_are_doubted(made, tmp_path):
+    np.save(tmp_path / "a.npy", line_integrals(PARALLEL, positions(BINS, WIDTH, 59.5)))
+    geometry = {"kind": "parallel", "arc": 180, "bin_width": WIDTH / 1000, "centre": 59.5, "values": "attenuation"}
+    assert "are all lengths in mm" in made(tmp_path / "a.npy", geometry=geometry)[0]
