@@ -135,6 +135,8 @@ def _run(before: list[tuple[str, ...]], module: tuple[str, ...], processes: int,
         raise typer.Exit
     if processes > 1:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
+    warnings = os.environ.get("PYTHONWARNINGS")  # MONAI's, at every start, that a configuration can run code
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (warnings, "ignore:parsing config_file:UserWarning")))
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", *launcher, *module])
 

@@ -12,9 +12,12 @@ BUNDLES = (Path(__file__).parent / "bundles", Path(__file__).parents[1] / "bundl
 
 PLACE = (
     *("method", "seed", "run_name", "ckpt_dir", "output_dir", "bundle_root", "dataset_dir"),
-    *("resume", "tracking_uri", "parent_run", "warm_dir"),
+    *("resume", "tracking_uri", "parent_run", "register", "warm_dir"),
 )
 """Knobs that name a run and its folders, which are not compared."""
+
+MAIN = ("method", "widths", "iterations", "epochs", "batch_size", "lr", "split_ratio", "warm_images", "seed")
+"""Knobs logged as MLflow parameters; the others are in the hidden tag `knobs` and in config.yaml, the operator's in tags."""
 
 NO_RESULT = (
     *("data_file", "experiment", "scale", "key_metric", "val_interval", "lr_milestones", "run_name"),
@@ -33,7 +36,7 @@ NETWORK = (
 
 OF_MACHINE = (
     *("bundle_root", "dataset_dir", "ckpt_dir", "output_dir", "warm_dir", "warm_start", "tracking_uri", "parent_run", "study"),
-    *("run_name", "resume", "knobs_from", "device", "cache_device", "num_workers"),
+    *("run_name", "resume", "register", "knobs_from", "device", "cache_device", "num_workers"),
 )
 """Knobs that are not kept with weights: places, the machine, and one run."""
 
@@ -100,6 +103,15 @@ def read_options(arguments: Sequence[str]) -> dict[str, Any]:
         except yaml.YAMLError as error:
             raise ValueError(f"{name} {text}: no value that can be read") from error
     return knobs
+
+
+def logged_knobs(params: Mapping[str, str], tags: Mapping[str, str]) -> dict[str, str]:
+    """Return the knobs of a run at its end: MLflow's parameters, and those of the tag `knobs` (see `with_hidden`).
+
+    >>> logged_knobs({"lr": "0.1"}, {"knobs": '{"alpha": "0.5"}'}), logged_knobs({"lr": "0.1"}, {})
+    ({'lr': '0.1', 'alpha': '0.5'}, {'lr': '0.1'})
+    """
+    return knobs_in_force(params) | json.loads(tags.get("knobs", "{}"))  # newer, if a run of version 0.1 was resumed
 
 
 def same_knob(first: object, second: object) -> bool:

@@ -29,6 +29,16 @@ def matrix_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def pickled_models() -> Iterator[None]:
+    """Pickle the models that trainings log: an export takes seconds, and has a test of its own."""
+    from es_medical.tracking import artifacts
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(artifacts, "EXPORT", False)
+        yield
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Folder of the real images that some tests use if available."""

@@ -3,8 +3,10 @@
 import difflib
 import inspect
 import json
+import logging
 import re
 import sys
+import traceback
 import warnings
 from collections.abc import Mapping, Sequence, Set
 from importlib.metadata import PackageNotFoundError, version
@@ -20,8 +22,12 @@ from es_medical.engine.state_file import LAST, TRAIN_FIRST
 from es_medical.knobs import AUTO, BY_DATA, OPERATOR, read_configuration
 from es_medical.methods import METHODS, current_name
 
+logger = logging.getLogger(__name__)
+
 PACKAGES = {"monai_version": "monai", "pytorch_version": "torch", "numpy_version": "numpy"}
 TRUTH = {"true": True, "false": False}
+USERS = (ValueError, OSError, ImportError, FloatingPointError)
+"""Errors whose message says by itself what is wrong."""
 NULLS = ("none", "null")
 COMMANDS = (("monai", "bundle", "__main__.py"), ("es_medical", "reconstruct.py"))
 NULLABLE = (*OPERATOR, "photons", "assumed_sigma", "clip")
@@ -42,8 +48,9 @@ def check_configuration() -> None:
         ValueError: an unknown name, text in place of a number or boolean, null for a knob that has none, a job that the
             bundle does not have (`run train`), or another network than that of the weights.
     """
-    _say_cause_last()
     workflow = _running_workflow()
+    say_cause_alone(workflow.parser)
+    logger.info("%s: reading the data and building the network", Path(workflow.config_root_path).resolve().parent.name)
     files = _files(workflow)
     shipped, nullable = _shipped(files)
     check_job(workflow.run_id, workflow.parser.get())
@@ -217,17 +224,21 @@ def check_versions(metadata: Mapping[str, Any]) -> None:
             )
 
 
-def _say_cause_last() -> None:
-    """Print an error's cause below its traceback: MONAI's last line names only a component."""
-    if getattr(sys.excepthook, "says_cause", False):
-        return
-    before = sys.excepthook
+def say_cause_alone(parser: ConfigParser) -> None:
+    """Print an error as its cause in one line (MONAI names only a component); the traceback goes to `output_dir`."""
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        before(kind, error, trace)
-        print(f"\nerror: {cause(error)}", file=sys.stderr)
+        said = cause(error)
+        name = "" if isinstance(said, USERS) else f"{type(said).__name__}: "
+        print(f"error: {name}{said or kind.__name__}", file=sys.stderr)
+        try:
+            log = Path(str(parser.get_parsed_content("output_dir"))) / "error.log"
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.write_text("".join(traceback.format_exception(kind, error, trace)), encoding="utf-8")
+            print(f"(traceback: {log})", file=sys.stderr)
+        except Exception:  # no such folder: whatever MONAI raises, or the disk
+            sys.__excepthook__(kind, error, trace)
 
-    hook.says_cause = True  # type: ignore[attr-defined]
     sys.excepthook = hook
 
 

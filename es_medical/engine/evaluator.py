@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from es_medical.engine.distributed import gather, unwrapped
+from es_medical.engine.progress import Progress
 from es_medical.groups import Group
 from es_medical.inferers import Inferer, Reconstruction
 from es_medical.metrics import equivariance, psnr, ssim
@@ -82,6 +83,7 @@ class Evaluator(MonaiEvaluator):
         self.equiv_group, self.n_cases = equiv_group, n_cases
         self.rows: list[dict[str, Any]] = []
         self.cases: list[Case] = []
+        self.progress = Progress(self, "reconstruction")
         self.add_event_handler(Events.STARTED, self._clear)
         self.add_event_handler(Events.EPOCH_COMPLETED, self._summarise)
 

@@ -1,6 +1,7 @@
 """Factories called by a bundle's configuration: each takes plain knobs."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -257,19 +258,26 @@ def run_name(
     mask: str | None = None,
     keep: float | None = None,
     ratio: float | None = None,
+    operator: str = "",
+    data_file: str = "",
 ) -> str:
-    """Name a run by its method, the settings of its operator, and its seed.
+    """Name a run by its method, operator, data file and seed.
 
-    >>> run_name("es", 0, acceleration=8), run_name("es", 0, "-evaluate"), run_name("es", 1, views=16, rotations=4)
-    ('es-x8-seed0', 'es-seed0-evaluate', 'es-16views-rot4-seed1')
-    >>> run_name("es", 0, mask="values", keep=0.3), run_name("mc", 0, ratio=0.1)
-    ('es-values0.3-seed0', 'mc-ratio0.1-seed0')
+    >>> run_name("es", 0, acceleration=8, operator="MRI", data_file="data/demo.h5")
+    'ES, MRI x8, demo.h5, seed 0'
+    >>> run_name("es", 1, "-evaluate", views=16, rotations=4, operator="CT")
+    'ES, CT 16 views rotations 4, seed 1, evaluate'
+    >>> run_name("es", 0, mask="values", keep=0.3, operator="Inpainting"), run_name("mc", 0, ratio=0.1)
+    ('ES, Inpainting values 0.3, seed 0', 'MC, ratio 0.1, seed 0')
     """
-    parts = [
+    setting = [
+        operator,
         "" if acceleration is None else f"x{acceleration:g}",
-        "" if views is None else f"{views:g}views",
-        f"rot{rotations}" if rotations > 1 else "",
-        (mask or "") + ("" if keep is None else f"{keep:g}"),
-        "" if ratio is None else f"ratio{ratio:g}",
+        "" if views is None else f"{views:g} views",
+        f"rotations {rotations}" if rotations > 1 else "",
+        mask or "",
+        "" if keep is None else f"{keep:g}",
+        "" if ratio is None else f"ratio {ratio:g}",
     ]
-    return "-".join([method, *filter(None, parts), f"seed{seed}"]) + suffix
+    parts = [method_of(method).label, " ".join(filter(None, setting)), Path(data_file).name, f"seed {seed}"]
+    return ", ".join(filter(None, [*parts, suffix.removeprefix("-").replace("-", " ")]))

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 from es_medical.engine.averaging import WeightAverage
 from es_medical.engine.config import positive_int
 from es_medical.engine.distributed import rank
+from es_medical.engine.progress import Progress
 from es_medical.engine.schedule import Schedule
 from es_medical.engine.step import training_step
 from es_medical.losses import Loss
@@ -83,6 +84,7 @@ class Trainer(SupervisedTrainer):
         self.generator.manual_seed(item_generator(seed, f"process {rank()}", "training").initial_seed())
         self.check_interval = 1 if self.state.device.type == "cpu" else check_interval
         self._unchecked: list[tuple[int, list[str], Tensor]] = []
+        self.progress = Progress(self, "training")
         self.add_event_handler(Events.ITERATION_COMPLETED, self._watch)
         self.add_event_handler(Events.EPOCH_COMPLETED, self._check)
 

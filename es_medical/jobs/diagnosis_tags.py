@@ -43,7 +43,7 @@ def diagnosis_tags(tester: Evaluator, loss: Loss, method: str) -> dict[str, str]
         method: name of the method.
 
     Returns:
-        Tags diagnosis.group, .n, .rank, .rank_alone, .share, .gain and .usable (% of n); empty if no group is in use.
+        Tags diagnosis.group, .n, .rank, .rank_alone, .share, .gain, .usable (% of n) and .words; empty if no group is in use.
     """
     try:
         action = group_in_use(tester, loss, method)
@@ -65,7 +65,8 @@ def diagnosis_tags(tester: Evaluator, loss: Loss, method: str) -> dict[str, str]
         logger.warning("the diagnosis of the operator is left out: %s", found.refused[action])
         return {}
     _log_summary(found, action, loss, seconds)
-    return summary_tags(found.of(action), found.alone)
+    finding = found.of(action)
+    return summary_tags(finding, found.alone) | {"diagnosis.words": summary_line(finding, found.alone)}
 
 
 def summary_tags(finding: Finding, alone: Finding) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """Record a job in MLflow, and lay out its cases as pictures."""
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,9 +20,10 @@ from es_medical.engine.config import resolved_configuration
 from es_medical.engine.distributed import rank
 from es_medical.engine.evaluator import Case
 from es_medical.engine.synthetic_slices import synthetic_kind
+from es_medical.knobs import MAIN
 from es_medical.methods import METHODS
 from es_medical.output.pictures import picture
-from es_medical.tracking import NullTracker, Tracker
+from es_medical.tracking import NullTracker, Tracker, flatten, hidden
 
 logger = logging.getLogger(__name__)
 
@@ -44,8 +46,9 @@ class Record:
         parent_run: ID of the parent MLflow run; None for none.
         window: values shown as black and white in pictures, in stored units.
         error_max: value shown as white in spread and error pictures.
-        settings: settings in force: values that were chosen are logged as parameters, and why as tags `auto.NAME`; None for
+        settings: settings in force: values that were chosen are logged as knobs, and why as hidden tags `auto.NAME`; None for
             none.
+        register: name under which the model becomes a version in MLflow's registry; None for none.
     """
 
     tracking_uri: str | None
@@ -59,6 +62,7 @@ class Record:
     window: tuple[float, float] = (0.0, 1.0)
     error_max: float = 0.2
     settings: Settings | None = None
+    register: str | None = None
 
     @property
     def method(self) -> str:
@@ -92,19 +96,25 @@ class Record:
         return Tracker(self.tracking_uri, self.experiment, self.run_name, Path(self.output_dir) / "unsent", run_id)
 
     def start(self, tracker: Tracker, engines: Mapping[str, Workflow], epoch: int = 0) -> None:
-        """Start the run and log its knobs, tags and data sets; `engines` by the split that they work on."""
+        """Start the run and log its knobs, tags and data sets; `engines` by the split that they work on.
+
+        MLflow writes all parameters below every picture: only the main knobs are parameters, the others one hidden tag.
+        """
         configuration = resolved_configuration()
         knobs = {name: value for name, value in configuration.items() if not isinstance(value, dict) and name not in STEPS}
         size = next(iter(engines.values())).physics.image_size  # type: ignore[attr-defined]  # our engines
         kind = synthetic_kind(self.data_file)
-        groups = {"study": self.study, "mlflow.parentRunId": self.parent_run, "image_size": f"{size[0]} x {size[1]}"}
+        groups = {"study": self.study, "mlflow.parentRunId": self.parent_run}
         groups["synthetic_images"] = kind or None
         groups["images"] = None if self.image == GROUND_TRUTH else self.image
         tags = {name: str(value) for name, value in (dict(self.tags) | groups).items() if value is not None}
         knobs |= self.chosen
+        unseen = {"image_size": f"{size[0]} x {size[1]}"}
         if self.settings is not None:
-            tags |= {f"auto.{name}": why for name, why in self.settings.why.items()}
-        tracker.start(knobs, yaml.safe_dump(configuration, sort_keys=False), tags, epoch)
+            unseen |= {f"auto.{name}": why for name, why in self.settings.why.items()}
+        shown = {name: knobs[name] for name in MAIN if knobs.get(name) is not None}
+        unseen["knobs"] = json.dumps(flatten({name: value for name, value in knobs.items() if name not in shown}))
+        tracker.start(shown, yaml.safe_dump(configuration, sort_keys=False), tags | hidden(unseen), epoch)
         path = Path(self.data_file)
         digest = self.digest if rank() == 0 else ""
         for context, engine in engines.items():

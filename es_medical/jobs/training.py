@@ -1,9 +1,8 @@
 """Train, choose the best weights, test and track them; or only test trained weights."""
 
 import logging
-import math
 import time
-from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,16 +18,19 @@ from es_medical.engine.evaluator import Evaluator
 from es_medical.engine.trainer import Trainer
 from es_medical.jobs.diagnosis_tags import diagnosis_tags
 from es_medical.jobs.model_card import write_card
+from es_medical.jobs.page import RunPage, long_use, short_use
+from es_medical.jobs.penalty_search import best_weight, search_penalty
 from es_medical.jobs.record import Record
 from es_medical.jobs.warm_start import WarmStart
+from es_medical.methods import METHODS, SELF_SUPERVISED, SUPERVISED
 from es_medical.networks import Penalised
-from es_medical.output.results import exact_tag, json_value, markdown, numbers, print_summary, summary_table
-from es_medical.tracking import Tracker, terminate_on_sigterm
+from es_medical.output.results import json_value, markdown, print_places, print_table, summary_table
+from es_medical.tracking import Tracker, hidden, terminate_on_sigterm
 
 logger = logging.getLogger(__name__)
 
-SCORES = ("psnr", "ssim", "equiv", "heldout", "baseline_psnr", "baseline_ssim")
-"""Scores logged as MLflow metrics; test/cases.json has all scores."""
+SCORES = ("psnr", "ssim", "heldout")
+"""Test scores logged as MLflow metrics; test/summary.json and test/cases.json have all scores."""
 
 
 class Evaluation:
@@ -42,32 +44,41 @@ class Evaluation:
 
     def __init__(self, tester: Evaluator, checkpoints: Checkpoints, record: Record) -> None:
         self.tester, self.checkpoints, self.record = tester, checkpoints, record
+        tester.progress.title = "test"
 
     def run(self) -> None:
         """Test the weights; print and log the table."""
+        page = self.checkpoints.folder / "evaluation.html"
         with terminate_on_sigterm(), self.record.tracker() as tracker:
             self.record.start(tracker, {"test": self.tester})
-            self._test(tracker)
+            kind = METHODS[self.record.method].kind if self.record.method in METHODS else SELF_SUPERVISED
+            without = f"trained with {self.record.image}" if kind == SUPERVISED else f"no {self.record.image} in training"
+            self._test(tracker, RunPage(self.record, tracker, page, self.tester, without))
+        self._say_places(tracker, page)
 
-    def _test(self, tracker: Tracker, iteration: int = 0) -> str:
+    def _test(self, tracker: Tracker, page: RunPage, iteration: int = 0) -> str:
         epoch = self.checkpoints.load_best()
         self.tester.run()
         metrics, rows = self.tester.state.metrics, self.tester.rows
-        shown = {name: value for name, value in metrics.items() if name.removesuffix("_sd") in SCORES}
-        tracker.log_metrics({f"test/{name}": value for name, value in numbers(shown).items()}, iteration)
+        shown = {f"test/{name}": value for name, value in metrics.items() if name in SCORES}
+        tracker.log_metrics(shown, iteration)
         tracker.log_table({name: [json_value(row[name]) for row in rows] for name in rows[0]}, "test/cases.json")
         table = summary_table(self.record.method, metrics, len(rows), self.tester.physics.baseline, self.record.image)
         tracker.log_table(table, "test/summary.json")
-        scores = markdown(table, epoch)
-        tracker.set_tags({"mlflow.note.content": scores} | exact_tag(metrics, len(rows)))
-        for i, case in enumerate(self.tester.cases):
-            tracker.log_image(f"test/case{i}", self.record.picture(case, self.tester.physics.baseline), epoch)
+        found = page.tested(self.tester, epoch, table)
+        description = markdown(table, epoch, found)
+        tracker.set_tags({"mlflow.note.content": description})
         tracker.log_arrays(self.record.arrays(self.tester.cases), "test/cases.npz")
         if self.record.learns:  # else the denoiser still has its random weights
-            tracker.log_model(self.checkpoints.network_def, torch.zeros(1, *self.tester.physics.img_size), step=epoch)
+            page.model(self.checkpoints.network_def, self.tester.physics.img_size, epoch)
         if rank() == 0:
-            print_summary(table, epoch, tracker.uri, self.record.experiment, self.checkpoints.folder)
-        return scores
+            print_table(table, f"Test slices, weights of epoch {epoch} (mean ± standard deviation)", 110)
+            print(found)
+        return description
+
+    def _say_places(self, tracker: Tracker, page: Path) -> None:
+        if rank() == 0:
+            print_places(self.checkpoints.folder, page, *tracker.place)
 
 
 class Training(Evaluation):
@@ -102,6 +113,7 @@ class Training(Evaluation):
     ) -> None:
         super().__init__(tester, checkpoints, record)
         self.trainer, self.validator, self.resume = trainer, validator, resume
+        validator.progress.title = "validation"
         self.warm = warm if warm is not None and warm.wanted and record.learns else None
         self.val_interval = positive_int("val_interval", val_interval)
         self.log_interval = positive_int("log_interval", log_interval)
@@ -122,15 +134,18 @@ class Training(Evaluation):
                 f"{self.checkpoints.folder} holds an unfinished warm start: resume with its warm_images and other knobs, or "
                 "start a new training in another ckpt_dir"
             )
+        file = self.checkpoints.folder / "overview.html"
         with terminate_on_sigterm(), self.record.tracker(state["run_id"] if state else None) as tracker:
             epoch = state["epoch"] if state and not state.get("warm") else 0
             engines: dict[str, Workflow] = {"train": self.trainer} if self.record.learns else {}
             self.record.start(tracker, engines | {"val": self.validator, "test": self.tester}, epoch)
             self.checkpoints.configuration = kept_configuration(self.record.chosen)
-            uses = self._uses_of_images()
-            logger.info("%s: %s in training, %s in the choice of weights", self.record.image, *uses)
-            if rank() == 0 and self.record.learns and not state:
-                tracker.set_tags(diagnosis_tags(self.tester, self.trainer.loss, self.record.method))
+            uses = (self.trainer.loss.needs_image, self.validator.key_metric == "psnr")
+            self._uses = ("used" if uses[0] else "not used", "used" if uses[1] else "not used")
+            logger.info("%s: %s in training, %s in the choice of weights", self.record.image, *self._uses)
+            self.page = RunPage(self.record, tracker, file, self.tester, short_use(*uses, self.record.image))
+            if rank() == 0 and not state:
+                self._state_facts(tracker, long_use(*uses, self.record.image))
             if not state and (self.checkpoints.folder / BEST).exists():
                 logger.warning("the weights of an earlier training in %s will be overwritten", self.checkpoints.folder)
             if self.record.learns:
@@ -139,7 +154,17 @@ class Training(Evaluation):
                 self._choose(tracker)
             if not self.checkpoints.has_best:
                 raise FloatingPointError("no epoch had a finite validation score: there are no weights to test")
-            write_card(self.checkpoints, self.record, uses, self._test(tracker, self.trainer.state.iteration))
+            write_card(self.checkpoints, self.record, self._uses, self._test(tracker, self.page, self.trainer.state.iteration))
+        self._say_places(tracker, file)
+
+    def _state_facts(self, tracker: Tracker, uses: str) -> None:
+        """Put on the page what was done without ground truth, and what the group adds to the operator."""
+        tags = diagnosis_tags(self.tester, self.trainer.loss, self.record.method) if self.record.learns else {}
+        tracker.set_tags(hidden(tags))
+        why = {} if self.record.settings is None else self.record.settings.why
+        chosen = "; ".join(f"{name} {getattr(self.record.settings, name)} ({cause})" for name, cause in why.items())
+        facts = {"Without ground truth": uses, "Chosen from the measurements": chosen}
+        self.page.facts(facts | {"Diagnosis of the operator": tags.get("diagnosis.words", "")})
 
     def _train(self, tracker: Tracker, state: dict[str, Any] | None) -> None:
         """Train from the beginning, or continue from `state`."""
@@ -151,11 +176,13 @@ class Training(Evaluation):
             )
         if state and not state.get("warm"):
             self.checkpoints.resume(state, self.trainer, self._identity)
+            self.page.resume(self.checkpoints.key, state["epoch"])
         else:
+            self.page.resume(self.checkpoints.key, 0)
             if self.warm is not None:
                 self.warm.run(tracker, self.checkpoints, self._identity, state)
             state = None
-            logger.info("before training%s", self._validate(0, tracker))
+            logger.info("before training%s", self._validate(0))
             self.checkpoints.heldout_before = self.validator.state.metrics["heldout"]
             if self.warm is not None:  # epoch 0 may have overwritten the best weights of an earlier training: so must last.pt
                 self.checkpoints.save_last(self.trainer, tracker.resume_id, self._identity)
@@ -182,7 +209,7 @@ class Training(Evaluation):
         start, network = time.monotonic(), unwrapped(self.checkpoints.network)
         if isinstance(network, Penalised):
             self._choose_penalty(network, tracker)
-        line = self._validate(1, tracker)
+        line = self._validate(1)
         seconds = time.monotonic() - start
         tracker.log_metrics({"epoch": 1, "epoch_time": seconds}, self.trainer.state.iteration)
         logger.info("%s  %.1f s%s", self.record.method, seconds, line)
@@ -192,7 +219,7 @@ class Training(Evaluation):
 
         def score(weight: float) -> float:
             network.set_weight(weight)
-            logger.info("weight %.3g%s", weight, self._validate(1, tracker, shown=False))
+            logger.info("weight %.3g%s", weight, self._validate(1, shown=False))
             tracker.log_metrics({"val/weight": weight}, self.trainer.state.iteration)
             self.trainer.state.iteration += 1
             return self.validator.score
@@ -210,10 +237,6 @@ class Training(Evaluation):
         inferer, metric = self.validator.inferer, self.validator.key_metric
         other_images = metric == "psnr" and inferer.split_input and not inferer.averages_splits
         return {"method": self.record.method, "key_metric": metric + " of images from all of y" * other_images}
-
-    def _uses_of_images(self) -> tuple[str, str]:
-        uses = (self.trainer.loss.needs_image, self.validator.key_metric == "psnr")
-        return ("used" if uses[0] else "not used", "used" if uses[1] else "not used")
 
     def _attach(self, tracker: Tracker) -> None:
         on = self.trainer.add_event_handler
@@ -250,13 +273,14 @@ class Training(Evaluation):
         lr = self.trainer.optimizer.param_groups[0]["lr"]
         tracker.log_metrics({"epoch": epoch, "epoch_time": seconds, "lr": lr}, engine.state.iteration)
         self.checkpoints.scheduler.step()
+        self.page.loss(epoch, loss)
         line = f"epoch {epoch}/{engine.state.max_epochs}  loss {loss:.5f}  {seconds:.1f} s"
         if epoch % self.val_interval == 0 or epoch == engine.state.max_epochs:
-            line += self._validate(epoch, tracker)
+            line += self._validate(epoch)
         self.checkpoints.save_last(self.trainer, tracker.resume_id, self._identity)
         logger.info(line)
 
-    def _validate(self, epoch: int, tracker: Tracker, shown: bool = True) -> str:
+    def _validate(self, epoch: int, shown: bool = True) -> str:
         with in_use(self.trainer.average):
             self.validator.run(epoch)
             candidate = epoch > 0 or self.warm is not None  # random weights are none
@@ -264,37 +288,8 @@ class Training(Evaluation):
         metrics = self.validator.state.metrics
         if best:
             scores = f"Not tested yet. Held-out error of the validation slices: {metrics['heldout']:.4g}."
-            write_card(self.checkpoints, self.record, self._uses_of_images(), scores)
-        means = {f"val/{name}": value for name, value in numbers(metrics).items() if name in SCORES}
-        tracker.log_metrics(means, self.trainer.state.iteration)
-        for i, case in enumerate(self.validator.cases if shown else ()):
-            tracker.log_image(f"recon/case{i}", self.record.picture(case, self.validator.physics.baseline), epoch)
+            write_card(self.checkpoints, self.record, self._uses, scores)
+        self.page.validated(self.validator, epoch, self.trainer.state.iteration, shown)
         name = self.validator.physics.baseline
         psnr = f"  psnr {metrics['psnr']:.2f} dB ({name} {metrics['baseline_psnr']:.2f})" if "psnr" in metrics else ""
         return f"  held-out {metrics['heldout']:.4g}{psnr}{'  best so far' if best else ''}"
-
-
-DECADES = tuple(10.0**k for k in range(-5, 1))
-"""Weights of a penalty that `search_penalty` tries first: 10^-5, ..., 1, in stored units."""
-
-
-def search_penalty(score: Callable[[float], float]) -> dict[float, float]:
-    """Score the weights of `DECADES`, then the two weights half a decade from the best one.
-
-    Args:
-        score: score of a weight, larger is better; a score that is not finite is the worst.
-
-    Returns:
-        Every weight tried, in that order, and its score.
-
-    >>> [f"{weight:.3g}" for weight in search_penalty(lambda weight: -abs(math.log10(weight) + 1.4))][-2:]
-    ['0.316', '0.0316']
-    """
-    scores = {weight: score(weight) for weight in DECADES}
-    centre = best_weight(scores)
-    return scores | {weight: score(weight) for weight in (centre * 10**0.5, centre / 10**0.5)}
-
-
-def best_weight(scores: Mapping[float, float]) -> float:
-    """Return the weight with the greatest finite score; the first one if none is finite."""
-    return max(scores, key=lambda weight: scores[weight] if math.isfinite(scores[weight]) else -math.inf)

@@ -203,10 +203,12 @@ class WarmStart:
         optimizer, epochs = build_optimizer(self.network, knobs.lr, knobs.weight_decay), int(knobs.epochs)
         schedule = Schedule(optimizer, "cosine", epochs=epochs * len(loader), end=LAST_RATE)  # stepped after every step
         device, loss = self.physics.mask.device, SupervisedOnSplits(self.split, knobs.alpha)
-        return Trainer(
+        trainer = Trainer(
             device, epochs, loader, self.network, optimizer, loss, self.physics, SimpleInferer(),
             clip=knobs.clip, seed=knobs.seed, scheduler=schedule,
         )  # fmt: skip
+        trainer.progress.title = "warm start"
+        return trainer
 
     def _log(self, trainer: Trainer, tracker: Tracker) -> None:
         """Step the learning rate after each step, and log the mean loss of each epoch."""

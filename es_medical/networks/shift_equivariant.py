@@ -44,6 +44,8 @@ class ShiftUNet(nn.Module):
         ValueError: fewer than two widths.
     """
 
+    exports = False  # torch.export: the choice of a component depends on the values
+
     def __init__(self, channels: int, widths: Sequence[int]) -> None:
         super().__init__()
         if len(widths) < 2:

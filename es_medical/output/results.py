@@ -38,10 +38,20 @@ def exact_slices(metrics: Mapping[str, float], n: int) -> int:
     return n if metrics.get("equiv") == math.inf else int(metrics.get("equiv_exact", 0))
 
 
-def exact_tag(metrics: Mapping[str, float], n: int) -> dict[str, str]:
-    """Return the tag for infinite EQUIV, which MLflow cannot store as a number; no tag where all are finite."""
-    exact = exact_slices(metrics, n)
-    return {"equiv": "exact" if exact == n else f"exact for {exact} of {n} slices"} if exact else {}
+def verdict(label: str, without: str, metrics: Mapping[str, float], baseline: str, place: str) -> str:
+    """Say the result in a sentence, from means over slices.
+
+    >>> verdict("ES", "no ground truth", {"psnr": 34.3, "baseline_psnr": 21.1}, "zero-filled", "on 20 test slices")
+    'ES, no ground truth: +13.2 dB over zero-filled (PSNR 34.3 dB on 20 test slices)'
+    >>> verdict("ES", "no ground truth", {"heldout": 0.0731}, "zero-filled", "on 20 test slices")
+    'ES, no ground truth: held-out error 0.0731 on 20 test slices'
+    """
+    if "psnr" not in metrics or "baseline_psnr" not in metrics:
+        return f"{label}, {without}: held-out error {metrics['heldout']:.3g} {place}"
+    ssim = f", SSIM {metrics['ssim']:.3f}" if "ssim" in metrics else ""
+    gain = metrics["psnr"] - metrics["baseline_psnr"]
+    side = f"{gain:+.1f} dB over" if gain >= 0 else f"{-gain:.1f} dB below"
+    return f"{label}, {without}: {side} {baseline} (PSNR {metrics['psnr']:.1f} dB{ssim} {place})"
 
 
 def numbers(metrics: Mapping[str, float]) -> dict[str, float]:
@@ -72,11 +82,11 @@ def _cell(metrics: Mapping[str, float], name: str, kind: str) -> str:
     return f"{metrics[name]:.{digits}f}{deviation}"
 
 
-def markdown(table: Mapping[str, list[str]], epoch: int) -> str:
-    """Format the summary in Markdown, as the description of a run."""
+def markdown(table: Mapping[str, list[str]], epoch: int, verdict: str = "") -> str:
+    """Format the result in a sentence and the summary in Markdown, as the description of a run."""
     rows = [list(table), ["---"] * len(table), *(list(row) for row in zip(*table.values(), strict=True))]
     lines = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return f"Test slices, weights of epoch {epoch} (mean ± standard deviation):\n\n{lines}\n"
+    return f"**{verdict}**\n\nTest slices, weights of epoch {epoch} (mean ± standard deviation):\n\n{lines}\n"
 
 
 def print_table(table: Mapping[str, list[str]], title: str, width: int) -> None:
@@ -94,12 +104,15 @@ def print_table(table: Mapping[str, list[str]], title: str, width: int) -> None:
     console.print(shown)
 
 
-def print_summary(table: Mapping[str, list[str]], epoch: int, uri: str, experiment: str, models: Path) -> None:
-    """Print the summary, and where weights, curves and pictures are."""
-    from rich.console import Console
+def print_places(models: Path, page: Path, address: str, command: str) -> None:
+    """Print where the weights, the page and the run in MLflow are.
 
-    print_table(table, f"Test slices, weights of epoch {epoch} (mean ± standard deviation)", 110)
-    console = Console()
-    console.width = max(console.width, 110)
-    console.print(f"weights:    {models}")
-    console.print(f"curves and pictures:  mlflow ui --backend-store-uri {uri}   (experiment {experiment})", soft_wrap=True)
+    Args:
+        models: folder of the weights.
+        page: the run's page.
+        address: where MLflow shows the run; "" if it has not arrived there.
+        command: what starts MLflow's pages; "" for a server.
+    """
+    print(f"weights:  {models}\npage:     {page}  (open it in a browser)")
+    if address:
+        print(f"MLflow:   {address}" + (f"\n          after: {command}" if command else ""), flush=True)

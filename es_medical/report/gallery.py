@@ -88,7 +88,7 @@ def _show(axis: "Axes", values: Array, window: tuple[float, float]) -> None:
     axis.set_axis_off()
 
 
-def _strips(case: int, strips: Mapping[str, bytes]) -> "Figure":
+def _strips(case: str, strips: Mapping[str, bytes]) -> "Figure":
     """Draw the logged picture of each method, one below the other; all panels share the window that they state."""
     from matplotlib.figure import Figure
     from PIL import Image
@@ -98,6 +98,6 @@ def _strips(case: int, strips: Mapping[str, bytes]) -> "Figure":
     figure = Figure(figsize=(9, len(images) * (9 * height / width + 0.25)), layout="constrained")
     for axis, (method, image) in zip(figure.subplots(len(images), 1, squeeze=False)[:, 0], images.items(), strict=True):
         axis.imshow(image, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
-        axis.set_title(f"{label(method)}, case {case}", fontsize=8, loc="left")
+        axis.set_title(f"{label(method)}, {case}", fontsize=8, loc="left")
         axis.set_axis_off()
     return figure

@@ -5,16 +5,19 @@ sends them to the server (`events.py`, `server.py`). Processes that do not track
 `python -m es_medical.tracking send SPOOL --uri URI` sends what remained unsent because the server was down.
 """
 
-from es_medical.tracking.names import flatten
-from es_medical.tracking.system import TerminatedError, environment, git_commit, terminate_on_sigterm
+from es_medical.tracking.names import flatten, hidden, with_hidden
+from es_medical.tracking.system import TerminatedError, command, environment, git_commit, terminate_on_sigterm
 from es_medical.tracking.tracker import NullTracker, Tracker
 
 __all__ = [
     "NullTracker",
     "TerminatedError",
     "Tracker",
+    "command",
     "environment",
     "flatten",
     "git_commit",
+    "hidden",
     "terminate_on_sigterm",
+    "with_hidden",
 ]

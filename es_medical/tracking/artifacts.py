@@ -2,16 +2,19 @@
 
 import copy
 import logging
+import shutil
 import uuid
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from es_medical.tracking.upload import say
 
 if TYPE_CHECKING:
     from mlflow.models import ModelSignature
@@ -47,19 +50,39 @@ def write_image(folder: Path, image: npt.NDArray[np.uint8], key: str, step: int,
     picture.save(folder / f"{name}+compressed.webp")
 
 
-def save_model(module: "nn.Module", example: "Tensor", folder: Path) -> None:
-    """Save a CPU copy of `module` in evaluation mode as an MLflow model folder.
+EXPORT = True
+"""Whether models are exported where they can be, which takes seconds; the tests of other things pickle them."""
 
-    It is pickled, not exported: an exported graph has one fixed image size.
+
+def save_model(module: "nn.Module", example: "Tensor", folder: Path) -> None:
+    """Save a CPU copy of `module` in evaluation mode as an MLflow model folder, with `example` as its input example.
+
+    It is exported as a graph for any batch and image size (`pt2`), which loads without pickle: sides must be multiples of
+    those that the network needs without padding. What can't be exported (a shift-equivariant UNet depends on the values
+    of its input: `exports` is false) is pickled.
     """
+    frozen, example = copy.deepcopy(module).cpu().eval(), example.detach().cpu()
+    if EXPORT and getattr(module, "exports", True):
+        try:
+            return _save(frozen, example, folder, "pt2")
+        except Exception as error:
+            say(f"the model is pickled, since torch.export can't take it: {str(error).splitlines()[0][:200]}")
+            shutil.rmtree(folder, ignore_errors=True)
+    return _save(frozen, example, folder, "pickle")
+
+
+def _save(module: "nn.Module", example: "Tensor", folder: Path, form: Literal["pt2", "pickle"]) -> None:
     import mlflow.pytorch
 
-    frozen = copy.deepcopy(module).cpu().eval()
     requirements = [f"{package}=={version(package).partition('+')[0]}" for package in REQUIREMENTS]
-    signature = _signature(frozen, example.detach().cpu())
-    with _quiet("mlflow.pytorch"):
+    with _quiet("mlflow"):
         mlflow.pytorch.save_model(
-            frozen, folder, signature=signature, pip_requirements=requirements, serialization_format="pickle"
+            module,
+            folder,
+            signature=_signature(module, example),
+            input_example=example.numpy(),
+            pip_requirements=requirements,
+            serialization_format=form,
         )
 
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from es_medical.tracking.names import MAX_PARAMETER, MAX_TAG, cut, free_name, in_force
+from es_medical.tracking.names import HIDDEN, MAX_PARAMETER, MAX_TAG, cut, free_name, hidden, in_force
 from es_medical.tracking.server import experiment_of
 from es_medical.tracking.spool import Event, Spool
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-KEY_TAG = "es_medical.key"
+KEY_TAG, KEY_TAG_0_1 = f"{HIDDEN}key", "es_medical.key"
 METRICS_AT_ONCE, ENTRIES_AT_ONCE = 1000, 100  # MLflow's batch limits
 
 
@@ -24,7 +24,8 @@ def start_run(client: "MlflowClient", spool: Spool, event: Event, uri: str) -> N
     wanted = event["resume"]
     run_id = spool.state.run_id or _find_run(client, experiment_id, [wanted, spool.state.key])
     if run_id is None:
-        tags = {KEY_TAG: spool.state.key} | ({"resumed_from": wanted} if wanted else {})
+        tags = hidden({"key": spool.state.key} | ({"resumed_from": wanted} if wanted else {}))
+        tags["mlflow.user"] = event.get("user", "unknown")
         run = client.create_run(experiment_id, start_time=event["time"], tags=tags, run_name=event["run_name"])
         run_id = run.info.run_id
     info = client.get_run(run_id).info  # a continued run may be in another experiment
@@ -42,8 +43,9 @@ def _find_run(client: "MlflowClient", experiment_id: str, names: list[str | None
     from mlflow.exceptions import MlflowException
 
     for name in filter(None, names):
-        for run in client.search_runs([experiment_id], f"tags.`{KEY_TAG}` = '{name}'", ViewType.ALL, max_results=1):
-            return run.info.run_id
+        for tag in (KEY_TAG, KEY_TAG_0_1):
+            for run in client.search_runs([experiment_id], f"tags.`{tag}` = '{name}'", ViewType.ALL, max_results=1):
+                return run.info.run_id
         try:
             return client.get_run(name).info.run_id
         except MlflowException as error:
@@ -136,7 +138,7 @@ def _log_model(client: "MlflowClient", spool: Spool, run_id: str, event: Event) 
 
     folder, experiment_id = _existing(spool, event), spool.state.experiment_id
     assert experiment_id is not None
-    tag = f"{KEY_TAG}.model"
+    tag = f"{KEY_TAG_0_1}.model"
     found = client.search_logged_models([experiment_id], f"tags.`{tag}` = '{event['id']}'", max_results=1)
     model = next(iter(found), None) or client.create_logged_model(
         experiment_id, name=event["name"], source_run_id=run_id, tags={tag: event["id"]}
@@ -150,6 +152,22 @@ def _log_model(client: "MlflowClient", spool: Spool, run_id: str, event: Event) 
     outputs: Any = client.get_run(run_id).outputs
     if model.model_id not in [output.model_id for output in (outputs.model_outputs if outputs else [])]:
         client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step=event["step"])])
+    if event.get("register"):
+        _register(client, event["register"], run_id, model.model_id, model.artifact_location)
+
+
+def _register(client: "MlflowClient", name: str, run_id: str, model_id: str, source: str) -> None:
+    """Add the logged model to the registry as a new version of `name`, once."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client.create_registered_model(name)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+    versions = client.search_model_versions(f"name = '{name}' and run_id = '{run_id}'")
+    if source not in [version.source for version in versions]:
+        client.create_model_version(name, source, run_id, model_id=model_id)
 
 
 SINGLE: dict[str, Callable[["MlflowClient", Spool, str, Event], None]] = {

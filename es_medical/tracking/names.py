@@ -7,6 +7,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 MAX_NAME, MAX_PARAMETER, MAX_TAG = 250, 6000, 8000  # characters, MLflow's limits
+HIDDEN = "mlflow.es_medical."
+"""Start of the names of tags that are read by programs: MLflow's pages show no tag that starts with `mlflow.`."""
+
+
+def hidden(tags: Mapping[str, Any]) -> dict[str, str]:
+    """Return tags under names that MLflow's pages do not show."""
+    return {HIDDEN + name: str(value) for name, value in tags.items()}
+
+
+def with_hidden(tags: Mapping[str, str]) -> dict[str, str]:
+    """Return a run's tags, the hidden ones under their plain names; runs of version 0.1 hid none.
+
+    >>> with_hidden({"method": "es", "mlflow.es_medical.key": "ab"})
+    {'method': 'es', 'key': 'ab'}
+    """
+    return {name.removeprefix(HIDDEN): value for name, value in tags.items()}
 
 
 def clean(name: str) -> str:

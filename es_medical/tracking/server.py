@@ -1,6 +1,7 @@
 """Choose the tracking server, connect to it, and classify its errors."""
 
 import json
+import logging
 import os
 import re
 import shutil
@@ -113,6 +114,7 @@ def import_mlflow() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import mlflow.pytorch  # noqa: F401
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # says that it makes its tables
     for category in (DeprecationWarning, PendingDeprecationWarning, FutureWarning):
         warnings.filterwarnings("ignore", category=category, module=r"(mlflow|sqlalchemy|alembic)(\.|$)")
 
@@ -129,6 +131,12 @@ def is_final(error: Exception) -> bool:
 def shown(uri: str) -> str:
     """Return the URI without its password."""
     return re.sub(r"//[^@/]+@", "//***@", uri)
+
+
+def address(uri: str, experiment_id: str | None, run_id: str | None) -> str:
+    """Return the address of a run's page in MLflow's "Model training" view, at `mlflow ui`'s own port for a database."""
+    server = uri.rstrip("/") if uri.startswith("http") else "http://127.0.0.1:5000"
+    return f"{shown(server)}/#/experiments/{experiment_id}/runs/{run_id}?workflowType=machine_learning"
 
 
 PATIENCE = 60.0  # seconds; a new database takes about 5 s, on a slow disk far more

@@ -162,6 +162,16 @@ def spools(folder: Path) -> list[Path]:
     return [path for path in candidates if (path / STATE).is_file()]
 
 
+def open_spool(folder: Path, run_id: str | None) -> Spool:
+    """Open the unsent spool of the run to continue, or a new one, with the run's id as key: its `resume_id` stays the same."""
+    for path in spools(folder) if run_id is not None else []:
+        state = read_state(path)
+        if state is not None and run_id in (state.key, state.run_id):
+            with suppress(SpoolBusyError):
+                return Spool(path)
+    return Spool(folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}", run_id)
+
+
 def abandoned(folder: Path, mine: Path) -> list[Path]:
     """Return the spools in `folder`, other than `mine`, that no running process has open."""
     return [path for path in spools(folder) if path.resolve() != mine and not is_held(path / LOCK)]

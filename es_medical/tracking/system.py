@@ -1,8 +1,11 @@
-"""Load of the machine, versions of the packages, and how the process ends."""
+"""Load of the machine, versions of the packages, who runs what command, and how the process ends."""
 
+import getpass
 import platform
+import re
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -100,6 +103,29 @@ def _device() -> str:
     import torch
 
     return torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+
+
+def user() -> str:
+    """Return the name of the user; "unknown" where the system has none, as in some containers."""
+    with suppress(Exception):  # KeyError, OSError or ImportError, by platform and version
+        return getpass.getuser()
+    return "unknown"
+
+
+def command() -> str:
+    """Return the command of this process in one line, without folders: `monai.bundle run --config_file train.yaml`."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    program = Path(sys.argv[0]).name if spec is None else spec.name.removesuffix(".__main__")
+    return " ".join([program, *(without_folders(text) for text in sys.argv[1:])])
+
+
+def without_folders(text: str) -> str:
+    """Return a word of a command without folders, quotes and passwords.
+
+    >>> without_folders("['bundles/a/train.yaml','demo.yaml']"), without_folders("--uri=http://me:secret@host:5000")
+    ('[train.yaml,demo.yaml]', '--uri=host:5000')
+    """
+    return re.sub(r"[^\s'\",\[\]=]*[/@]|['\"]", "", text)
 
 
 class TerminatedError(SystemExit):

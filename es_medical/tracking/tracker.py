@@ -7,8 +7,6 @@ and seconds while another process writes; a thread in between would lose its que
 import json
 import math
 import shutil
-import sys
-import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -21,9 +19,9 @@ import numpy.typing as npt
 
 from es_medical.tracking.artifacts import save_model, write_image
 from es_medical.tracking.names import Names, clean, flatten
-from es_medical.tracking.server import import_mlflow, resolve_uri
-from es_medical.tracking.spool import Spool, SpoolBusyError, now, read_state, spools
-from es_medical.tracking.system import MachineMonitor, environment, git_commit, status_of
+from es_medical.tracking.server import address, import_mlflow, resolve_uri, shown
+from es_medical.tracking.spool import now, open_spool
+from es_medical.tracking.system import MachineMonitor, command, environment, git_commit, status_of, user
 from es_medical.tracking.upload import Uploader, UploadThread, close_spool, say, tell_abandoned
 
 if TYPE_CHECKING:
@@ -64,12 +62,13 @@ class Tracker:
     ) -> None:
         self.uri = resolve_uri(uri)
         self._experiment, self._run_name, self._resume, self._epoch = experiment, run_name, run_id, 0
-        self._spool = _open_spool(Path(spool_dir), run_id)
+        self._spool = open_spool(Path(spool_dir), run_id)
         self._thread = UploadThread(Uploader(self._spool, self.uri), self._log_machine)
         self._machine = MachineMonitor(system_interval) if system_interval is not None else None
         self._metric_names, self._param_names = Names(), Names()
         self._nonfinite: dict[str, int] = {}
         self._finished = self._warned = False
+        self._page: Path | None = None
 
     @property
     def run_id(self) -> str | None:
@@ -80,6 +79,12 @@ class Tracker:
     def resume_id(self) -> str:
         """Id to save in a checkpoint: `Tracker(run_id=...)` continues this run, even if it is not sent yet."""
         return self.run_id or self._spool.state.key
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Address of the run's page ("" if it is not sent), and the command that serves it ("" for a server)."""
+        where = address(self.uri, self._spool.state.experiment_id, self.run_id) if self.run_id else ""
+        return where, "" if self.uri.startswith("http") else f"mlflow ui --backend-store-uri {shown(self.uri)}"
 
     def start(self, params: Mapping[str, Any], config_text: str, tags: Mapping[str, str], epoch: int = 0) -> None:
         """Begin or continue the run.
@@ -92,10 +97,11 @@ class Tracker:
         """
         import_mlflow()
         self._epoch = epoch
-        self._put("start", {"experiment": self._experiment, "run_name": self._run_name, "resume": self._resume})
+        names = {"experiment": self._experiment, "run_name": self._run_name, "user": user()}
+        self._put("start", names | {"resume": self._resume})
         commit = git_commit()
-        source = {"mlflow.source.name": Path(sys.argv[0]).name, "mlflow.source.type": "LOCAL"}
-        self.set_tags(source | ({"mlflow.source.git.commit": commit, "git_commit": commit} if commit else {}))
+        source = {"mlflow.source.name": command(), "mlflow.source.type": "LOCAL"}
+        self.set_tags(source | ({"mlflow.source.git.commit": commit} if commit else {}))
         self.set_tags(tags)
         self.log_params(params, epoch)
         suffix = f".epoch{epoch}" if self._resume else ""
@@ -154,6 +160,16 @@ class Tracker:
         copy = shutil.copytree if path.is_dir() else shutil.copyfile
         self._write("artifact", path.name, folder, lambda copied: copy(path, copied))
 
+    def log_page(self, path: Path, last: bool = False) -> None:
+        """Log a file that is made again and again; left out while an earlier version is unsent, unless it is the last."""
+
+        def copy(copied: Path) -> None:
+            shutil.copyfile(path, copied)
+            self._page = copied
+
+        if last or self._page is None or not self._page.exists():
+            self._write("artifact", path.name, "", copy)
+
     def log_table(self, table: Mapping[str, Sequence[Any]], artifact_file: str) -> None:
         """Log columns of equal length as a JSON table, shown on MLflow's run page and read by `load_table`."""
         rows = list(zip(*table.values(), strict=True))
@@ -181,16 +197,19 @@ class Tracker:
         """
         self._put("dataset", {"path": str(path), "name": name, "context": context, "digest": digest, "n": n})
 
-    def log_model(self, module: "nn.Module", example_input: "Tensor", name: str = "model", step: int = 0) -> None:
-        """Log a trained network, with its signature for any batch and image size, as an MLflow model.
+    def log_model(
+        self, module: "nn.Module", example_input: "Tensor", name: str = "model", step: int = 0, register: str | None = None
+    ) -> None:
+        """Log a trained network as an MLflow model, with an input example and its signature for any batch and image size.
 
         Args:
             module: Called with one tensor; not changed.
-            example_input: (B, C, H, W); only its type and number of channels are used.
+            example_input: (B, C, H, W), B at least 2 for a batch of any size.
             name: Name of the model.
             step: The epoch of its weights.
+            register: Name under which it becomes a new version in the registry; None for none.
         """
-        fields = {"name": name, "step": int(step), "id": uuid.uuid4().hex}
+        fields = {"name": name, "step": int(step), "id": uuid.uuid4().hex, "register": register}
         try:
             self._write("model", "model", "", lambda folder: save_model(module, example_input, folder), fields)
         except Exception as error:  # an unpicklable network at the end of days of training
@@ -252,16 +271,6 @@ class Tracker:
         self._warned = True
 
 
-def _open_spool(folder: Path, run_id: str | None) -> Spool:
-    """Open the unsent spool of the run to continue, or a new one, with the run's id as key: its `resume_id` stays the same."""
-    for path in spools(folder) if run_id is not None else []:
-        state = read_state(path)
-        if state is not None and run_id in (state.key, state.run_id):
-            with suppress(SpoolBusyError):
-                return Spool(path)
-    return Spool(folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}", run_id)
-
-
 def _plain(value: Any) -> object:  # noqa: ANN401 - numpy scalars, paths
     return value.item() if hasattr(value, "item") else str(value)
 
@@ -274,7 +283,7 @@ class NullTracker(Tracker):
 
     def __init__(self) -> None:
         self.uri, self._resume, self._epoch = "", None, 0
-        self._metric_names, self._param_names, self._nonfinite = Names(), Names(), {}
+        self._metric_names, self._param_names, self._nonfinite, self._page = Names(), Names(), {}, None
 
     def start(self, params: Mapping[str, Any], config_text: str, tags: Mapping[str, str], epoch: int = 0) -> None:
         """Do nothing."""

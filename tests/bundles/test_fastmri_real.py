@@ -117,7 +117,10 @@ def test_assumed_level_comes_before_that_of_the_slices(built):
 def test_wrong_noise_overlays_run(tmp_path, train, data_file, client, overlay):
     train(BUNDLE, tmp_path, f"{overlay}.yaml", epochs=1)
     (run,) = runs(client, tmp_path.name)
-    assert (run.info.status, run.info.run_name) == ("FINISHED", f"es-x2-seed0-{overlay.replace('_', '-')}")
+    assert (run.info.status, run.info.run_name) == (
+        "FINISHED",
+        f"ES, MRI x2, {data_file(BUNDLE).name}, seed 0, {overlay.replace('_', ' ')}",
+    )
     with pytest.warns(UserWarning, match="were trained with sigma"):
         reconstruct(BUNDLE, tmp_path, data_file(BUNDLE))
 
@@ -140,7 +143,7 @@ def test_native_width_trains_and_reconstructs_images_that_are_not_square(tmp_pat
     one = train(case, tmp_path, "native_width.yaml", source=wide[case], without=FREE, epochs=1)
     assert type(one.parser.get_parsed_content("group")) is Flips
     (run,) = runs(client, tmp_path.name)
-    assert (run.info.status, run.info.run_name) == ("FINISHED", "es-seed0")
+    assert (run.info.status, run.info.run_name) == ("FINISHED", f"ES, MRI, {wide[case].name}, seed 0")
     images, _ = reconstruct(BUNDLE, tmp_path, wide[case], "native_width.yaml", without=FREE)
     assert images.shape == (9, 2, 16, 24)
 

@@ -9,6 +9,9 @@ from monai.bundle import ConfigParser, ckpt_export
 from processes import PYTHON, shell
 from tiny import CONFIGS, KNOBS, Parts, causes, execute, names, runs, workflow, write_slices
 
+from es_medical.knobs import logged_knobs
+from es_medical.tracking import with_hidden
+
 BUNDLE = "fastmri_synthetic"
 METADATA, INFERENCE = str(CONFIGS / "metadata.json"), str(CONFIGS / "inference.json")
 
@@ -90,10 +93,11 @@ def test_command_line_from_the_bundles_root(tmp_path, workflow_uri):
     assert "ground truth: synthetic images only" in out
     assert "epoch 1/1" in out
     assert "zero-filled" in out
-    assert {"last.pt", "model.pt", "reconstructor.pt", "warm.pt", "README.md"} == names(tmp_path / "models")
+    assert {"last.pt", "model.pt", "reconstructor.pt", "warm.pt", "README.md", "overview.html"} == names(tmp_path / "models")
     from es_medical.tracking.server import connect
 
     client = connect(f"sqlite:///{tmp_path / 'mlflow.db'}")
     (run,) = runs(client, "fastmri_synthetic_demo")
-    assert (run.info.status, run.data.params["lr"], run.data.params["resume"]) == ("FINISHED", "0.0001", "False")
+    knobs = logged_knobs(run.data.params, with_hidden(run.data.tags))
+    assert (run.info.status, knobs["lr"], knobs["resume"]) == ("FINISHED", "0.0001", "False")
     assert run.info.artifact_uri.startswith((tmp_path / "mlartifacts").as_uri())

@@ -12,12 +12,14 @@ from data_prep.ct.options import LIDCOptions
 from es_medical.engine import operators, setup
 from es_medical.groups import D4
 from es_medical.inferers import Inferer
+from es_medical.knobs import logged_knobs
 from es_medical.losses import PhotonSplitting, SeveralSplits
 from es_medical.methods import TRAINED
 from es_medical.physics import Batch
 from es_medical.physics.noise import target_share
 from es_medical.randomness import item_generator
 from es_medical.splits import Split
+from es_medical.tracking import with_hidden
 
 BUNDLE, PHOTONS = "lidc_ct", 2e4
 COUNTED = {"photons": PHOTONS, "sigma": None}
@@ -43,7 +45,8 @@ def test_photons_train_and_reconstruct(tmp_path, counted_file, train, client, me
     (run,) = runs(client, folder.name)
     assert run.info.status == "FINISHED"
     assert all(math.isfinite(run.data.metrics[name]) for name in ("train/loss", "test/psnr", "test/heldout"))
-    assert (run.data.params["photons"], run.data.params["log_domain"]) == (str(PHOTONS), domain)
+    knobs = logged_knobs(run.data.params, with_hidden(run.data.tags))
+    assert (knobs["photons"], knobs["log_domain"]) == (str(PHOTONS), domain)
     found = image_of(folder, counted_file, method=method)
     with h5py.File(counted_file) as file:
         truth = torch.from_numpy(file["image"][()])

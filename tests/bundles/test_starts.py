@@ -21,7 +21,7 @@ def test_weights_serve_the_start_they_were_trained_with_and_the_baseline_is_the_
 ):
     train(CASE, tmp_path, **KNOBS)
     first, other = (runs(client, folder.name)[0].data.metrics for folder in (tmp_path, trained(CASE)))
-    assert first["test/baseline_psnr"] == other["test/baseline_psnr"]
+    assert first["val/baseline_psnr"] == other["val/baseline_psnr"]
     assert first["test/psnr"] != other["test/psnr"]
     reconstruct(CASE, tmp_path, data_file(CASE))  # the weights know their start
     execute(workflow(["train.yaml", "evaluate.yaml"], tmp_path, data_file(CASE), workflow_uri, CASE, start="estimate"))

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from monai.bundle import ConfigParser
 from tiny import CONFIGS, causes, workflow
 
 from es_medical.engine import config
@@ -34,7 +35,7 @@ def test_misspelt_override_is_refused_with_the_nearest_name(configure, wrong, ri
 
 
 def test_an_earlier_name_of_a_method_becomes_todays(configure):
-    assert configure(method="ei_lot").get_parsed_content("run_name").startswith("ei_alternating-")
+    assert configure(method="ei_lot").get_parsed_content("run_name").startswith("EI, alternating terms,")
 
 
 def test_misspelt_name_in_an_overlay_file_is_refused(configure, tmp_path):
@@ -231,14 +232,20 @@ def test_outside_a_bundle_it_says_so():
         check_configuration()
 
 
-def test_cause_is_said_last(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "excepthook", lambda *_: print("a long traceback", file=sys.stderr))
-    config._say_cause_last()
-    config._say_cause_last()  # once
+def test_an_error_is_one_line_and_its_traceback_a_file(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    config.say_cause_alone(ConfigParser({"root": str(tmp_path), "output_dir": "$@root + '/eval'"}))
     wrapped = RuntimeError("Failed to instantiate component")
     wrapped.__cause__ = ValueError("unknown configuration name 'metod': did you mean 'method'?")
     sys.excepthook(RuntimeError, wrapped, None)
-    said = capsys.readouterr().err.strip().splitlines()
-    assert said[0] == "a long traceback"
-    assert said[-1] == "error: unknown configuration name 'metod': did you mean 'method'?"
-    assert len([line for line in said if line.startswith("error")]) == 1
+    log = tmp_path / "eval" / "error.log"
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["error: unknown configuration name 'metod': did you mean 'method'?", f"(traceback: {log})"]
+    assert "Failed to instantiate component" in log.read_text()
+
+
+def test_where_no_log_can_be_written_the_traceback_is_printed(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    config.say_cause_alone(ConfigParser({"output_dir": "/dev/null"}))
+    sys.excepthook(KeyError, KeyError("name"), None)
+    assert capsys.readouterr().err.splitlines() == ["error: KeyError: 'name'", "KeyError: 'name'"]

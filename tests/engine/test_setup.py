@@ -263,8 +263,8 @@ def test_training_data_set_without_image_never_opens_it(data_file):
 
 
 def test_run_name_says_what_it_is():
-    assert setup.run_name("es", 0, acceleration=8) == "es-x8-seed0"
-    assert setup.run_name("supervised", 3, "-evaluate", acceleration=2.5) == "supervised-x2.5-seed3-evaluate"
+    assert setup.run_name("es", 0, acceleration=8, operator="MRI", data_file="a/b.h5") == "ES, MRI x8, b.h5, seed 0"
+    assert setup.run_name("supervised", 3, "-noise-wrong", acceleration=2.5) == "Supervised, x2.5, seed 3, noise wrong"
 
 
 def test_sinograms_are_no_kspace(tmp_path):

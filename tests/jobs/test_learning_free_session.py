@@ -11,7 +11,8 @@ from tiny import Parts, causes, execute, names, runs, steps, workflow, write_sli
 from torch import nn
 
 from es_medical.engine import setup
-from es_medical.jobs.training import DECADES, Training, best_weight, search_penalty
+from es_medical.jobs.penalty_search import DECADES, best_weight, search_penalty
+from es_medical.jobs.training import Training
 from es_medical.networks import Tikhonov
 
 
@@ -86,7 +87,7 @@ def test_run_shows_a_table_and_pictures_but_no_model(finished, client, tmp_path)
 
 def test_only_the_reconstructor_is_kept(finished):
     run, folder, _ = finished
-    assert names(folder / "models") == {"reconstructor.pt", "README.md"}
+    assert names(folder / "models") == {"reconstructor.pt", "README.md", "overview.html"}
     weights = torch.load(folder / "models" / "reconstructor.pt", weights_only=True)["reconstructor"]
     assert {name: float(value) for name, value in weights.items()} == {
         "log_weight": pytest.approx(math.log(float(run.data.params["weight"])))
@@ -121,7 +122,7 @@ def test_method_without_a_weight_is_scored_once_also_when_it_is_to_resume(data_f
     (run,) = runs(client, tmp_path.name)
     assert (run.info.status, [step for step, _ in steps(client, run, "val/heldout")]) == ("FINISHED", [0])
     assert "weight" not in run.data.params
-    assert run.data.metrics["test/psnr"] == pytest.approx(run.data.metrics["test/baseline_psnr"], abs=1e-4)  # A^dagger = A^T
+    assert run.data.metrics["val/psnr"] == pytest.approx(run.data.metrics["val/baseline_psnr"], abs=1e-4)  # A^dagger = A^T
     told = [record.message for record in caplog.records if "learns nothing" in record.message]
     assert told == ["pseudo_inverse learns nothing: epochs, lr and the other knobs of a training are not used"]
 

@@ -1,7 +1,10 @@
 """A whole job from a bundle's configuration: what is trained, what is kept, and what MLflow shows of it."""
 
+import getpass
+import html
 import json
 import math
+import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +18,8 @@ from tiny import DEAD, SPLITS, causes, execute, runs, steps, workflow, write_sli
 
 from es_medical.data import file_digest
 from es_medical.engine import evaluator
-from es_medical.tracking import upload
+from es_medical.knobs import logged_knobs
+from es_medical.tracking import upload, with_hidden
 from es_medical.tracking.spool import spools
 
 
@@ -50,15 +54,38 @@ def finished(tmp_path_factory, data_file, workflow_uri, client):
 def test_run_is_finished_and_named(finished, client, data_file):
     run, _ = finished
     assert run.info.status == "FINISHED"
-    assert run.info.run_name == "es-x2-seed0"
+    assert run.info.run_name == "ES, MRI x2, slices.h5, seed 0"
     tags = {"method": "es", "operator": "MRI", "bundle": "fastmri_synthetic", "acceleration": "2.0", "data_set": str(data_file)}
     assert run.data.tags.items() >= tags.items()
 
 
-def test_parameters_are_the_knobs_with_overrides(finished):
+def test_knobs_have_their_overrides_and_only_the_main_ones_are_parameters(finished):
     run, _ = finished
-    assert run.data.params.items() >= {"lr": "0.01", "widths": "[4, 8]", "seed": "0", "assumed_sigma": "0.01"}.items()
-    assert not any("_target_" in name or "session." in value for name, value in run.data.params.items())
+    assert run.data.params.items() >= {"lr": "0.01", "widths": "[4, 8]", "seed": "0", "method": "es"}.items()
+    assert len(run.data.params) <= 13
+    knobs = logged_knobs(run.data.params, with_hidden(run.data.tags))
+    assert knobs.items() >= run.data.params.items() | {"assumed_sigma": "0.01", "alpha": "0.5"}.items()
+    assert not any("_target_" in name or "session." in value for name, value in knobs.items())
+
+
+def test_chips_are_what_a_person_looks_for_and_user_and_command_are_known(finished):
+    run, _ = finished
+    chips = {name for name in run.data.tags if not name.startswith("mlflow.")}
+    assert chips == {"method", "bundle", "operator", "acceleration", "sigma", "scale", "data_set"}
+    assert run.info.user_id == run.data.tags["mlflow.user"] == getpass.getuser()
+    assert run.data.tags["mlflow.source.name"].startswith("pytest")
+
+
+def test_description_starts_with_the_result_and_is_on_the_page(finished, client, tmp_path):
+    run, folder = finished
+    gain = run.data.metrics["test/psnr"] - run.data.metrics["val/baseline_psnr"]
+    first, *_ = run.data.tags["mlflow.note.content"].splitlines()
+    found = re.fullmatch(r"\*\*(ES, no ground truth: \+?(\d+\.\d) dB (over|below) zero-filled .*)\*\*", first)
+    assert float(found[2]) == pytest.approx(abs(gain), abs=2)  # test and validation slices differ
+    page = content(client, run, "overview.html", tmp_path)
+    assert html.escape(found[1]) in page.replace("&#43;", "+")
+    assert page == (folder / "models" / "overview.html").read_text()
+    assert len(page) < 3_000_000
 
 
 def test_curves_are_per_step_and_per_validation(finished, client):
@@ -70,16 +97,16 @@ def test_curves_are_per_step_and_per_validation(finished, client):
     assert all(value > 0 for _, value in steps(client, run, "epoch_time"))
     for name in ("val/heldout", "val/psnr", "val/ssim", "val/baseline_psnr"):
         assert [step for step, _ in steps(client, run, name)] == [0, 2, 4]  # the first before training
-    assert run.data.metrics.keys() >= {"test/psnr", "test/ssim", "test/equiv", "test/heldout", "test/baseline_ssim"}
+    assert {name for name in run.data.metrics if name.startswith("test/")} == {"test/psnr", "test/ssim", "test/heldout"}
     assert run.data.metrics.keys() >= {"system/cpu_utilization_percentage"}
 
 
 def test_pictures_step_through_the_epochs(finished, client):
     run, _ = finished
     images = paths(client, run, "images")
-    for case in (0, 1):
+    for item in ("item4", "item5"):
         for epoch in (0, 1, 2):
-            assert any(path.startswith(f"images/recon~case{case}+step+{epoch}+") for path in images), images
+            assert any(path.startswith(f"images/recon~{item}+step+{epoch}+") for path in images), images
     assert any("test" in path for path in images)
 
 
@@ -116,12 +143,11 @@ def test_tables_hold_every_test_slice_and_the_summary(finished, client, tmp_path
     assert [row[0] for row in summary["data"]] == ["zero-filled", "es"]
 
 
-def test_exact_equivariance_is_a_tag_and_no_number(train, client, tmp_path, capsys, monkeypatch):
+def test_exact_equivariance_is_in_the_tables_and_no_number(train, client, tmp_path, capsys, monkeypatch):
     exact = torch.tensor([math.inf] * 3)
     monkeypatch.setattr(evaluator, "equivariance", lambda reconstruct, y, physics, group: exact[: len(y)])
     train(epochs=1)
     (run,) = runs(client, tmp_path.name)
-    assert run.data.tags["equiv"] == "exact"
     assert not any("equiv" in name for name in run.data.metrics)
     assert not any("nonfinite" in name for name in run.data.tags)
     cases = json.loads(content(client, run, "test/cases.json", tmp_path), parse_constant=pytest.fail)
@@ -136,6 +162,7 @@ def test_model_is_logged_with_a_signature_and_is_the_best(finished, client, work
     run, folder = finished
     (model,) = client.search_logged_models([run.info.experiment_id], filter_string=f"source_run_id = '{run.info.run_id}'")
     mlflow.set_tracking_uri(workflow_uri)
+    assert model.name == "fastmri_synthetic"
     network = mlflow.pytorch.load_model(f"models:/{model.model_id}")
     assert mlflow.models.get_model_info(f"models:/{model.model_id}").signature is not None
     best = torch.load(folder / "models" / "model.pt", weights_only=True)
@@ -163,7 +190,7 @@ def test_evaluation_repeats_the_test_of_the_training(finished, client, data_file
     run, folder = finished
     execute(workflow(["train.yaml", "evaluate.yaml"], folder, data_file, workflow_uri))
     newest = runs(client, folder.name)[-1]
-    assert newest.info.run_name == "es-x2-seed0-evaluate"
+    assert newest.info.run_name == "ES, MRI x2, slices.h5, seed 0, evaluate"
     assert newest.data.metrics["test/psnr"] == run.data.metrics["test/psnr"]
     assert "train/loss" not in newest.data.metrics
 
@@ -179,13 +206,15 @@ def test_file_of_test_slices_alone_can_be_evaluated(finished, client, tmp_path, 
     assert [one.tags[0].value for one in run.inputs.dataset_inputs] == ["test"]
 
 
-def test_final_table_is_printed_with_the_places(train, capsys, tmp_path):
+def test_final_table_is_printed_with_the_places(train, client, capsys, tmp_path):
     train(epochs=1)
     out = capsys.readouterr().out
     assert "zero-filled" in out
     assert "held-out error" in out
     assert str(tmp_path / "models") in out
     assert "mlflow ui --backend-store-uri sqlite:////" in out
+    (run,) = runs(client, tmp_path.name)
+    assert f"/#/experiments/{run.info.experiment_id}/runs/{run.info.run_id}?workflowType=machine_learning" in out
 
 
 def test_without_ground_truth_anywhere(train, client, tmp_path, capsys):
@@ -303,7 +332,7 @@ def test_nan_fails_the_run_and_the_next_one_is_separate(train, client, tmp_path)
     assert "FloatingPointError" in causes(caught.value)
     assert "item1" in causes(caught.value)
     assert str(broken) in causes(caught.value)
-    assert not (tmp_path / "models").exists()
+    assert not list((tmp_path / "models").glob("*.pt"))
     train(epochs=1)
     first, second = runs(client, tmp_path.name)
     assert (first.info.status, second.info.status) == ("FAILED", "FINISHED")

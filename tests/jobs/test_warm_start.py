@@ -20,7 +20,7 @@ from es_medical.tracking.tracker import NullTracker
 WARM = {"warm_images": 6, "warm_epochs": 2, "warm_lr": 0.01}
 SOURCE = "6 synthetic images of kind mr, 2 epochs"
 IDENTITY = {"method": "es", "key_metric": "heldout"}
-FILES = {"warm.pt", "last.pt", "reconstructor.pt", "model.pt", "README.md"}
+FILES = {"warm.pt", "last.pt", "reconstructor.pt", "model.pt", "README.md", "overview.html"}
 
 
 class Notes(NullTracker):

@@ -4,7 +4,7 @@ import json
 import math
 from pathlib import Path
 
-from es_medical.output.results import exact_tag, json_value, numbers, print_summary, summary_table
+from es_medical.output.results import json_value, numbers, print_places, summary_table
 
 METRICS = {"heldout": 0.25, "heldout_sd": 0.01, "psnr": 30.123, "psnr_sd": 1.5, "ssim": 0.87654, "ssim_sd": 0.02}
 METRICS |= {"baseline_psnr": 20.0, "baseline_psnr_sd": 1.0, "baseline_ssim": 0.5, "baseline_ssim_sd": 0.1}
@@ -28,35 +28,33 @@ def test_one_slice_has_no_deviation():
     assert summary_table("es", {"heldout": 0.25, "psnr": 30.0, "baseline_psnr": 20.0}, 1)["PSNR (dB)"] == ["20.00", "30.00"]
 
 
-def test_printed_summary_says_where_everything_is(capsys):
-    uri = "sqlite:////a/long/path/to/a/folder/of/a/user/who/likes/deep/folders/mlflow.db"
-    print_summary(summary_table("es", METRICS, 7), 12, uri, "demo", Path("some/models"))
+def test_places_are_printed_in_one_piece(capsys):
+    uri = "sqlite:////a/long/path/to/a/folder/of/a/user/who/likes/deep/folders/and/terminals/of/eighty/columns/mlflow.db"
+    address = "http://127.0.0.1:5000/#/experiments/1/runs/0123456789abcdef0123456789abcdef?workflowType=machine_learning"
+    print_places(Path("some/models"), Path("some/models/overview.html"), address, f"mlflow ui --backend-store-uri {uri}")
     out = capsys.readouterr().out
-    assert "weights of epoch 12" in out
-    assert "30.12 ± 1.50" in out
-    assert f"mlflow ui --backend-store-uri {uri} " in out  # in one piece, to be copied
-    assert "experiment demo" in out
-    assert "some/models" in out
+    assert f"mlflow ui --backend-store-uri {uri}\n" in out
+    assert f"{address}\n" in out
+    assert "some/models/overview.html" in out
+    print_places(Path("some/models"), Path("some/models/overview.html"), "", "mlflow ui")  # the server is down
+    assert "mlflow" not in capsys.readouterr().out
 
 
 def test_exact_equivariance_is_no_number():
     metrics = METRICS | {"equiv": math.inf, "equiv_exact": 7.0}
     assert summary_table("es", metrics, 7)["EQUIV (dB)"] == ["-", "∞ (exact)"]
-    assert exact_tag(metrics, 7) == {"equiv": "exact"}
     assert numbers(metrics) == METRICS | {"equiv_exact": 7.0}
 
 
 def test_some_exact_slices_are_counted_beside_the_mean_of_the_others():
     metrics = METRICS | {"equiv": 52.1, "equiv_sd": 0.5, "equiv_exact": 3.0}
     assert summary_table("es", metrics, 7)["EQUIV (dB)"] == ["-", "52.10 ± 0.50 (3 of 7 ∞ (exact))"]
-    assert exact_tag(metrics, 7) == {"equiv": "exact for 3 of 7 slices"}
     assert numbers(metrics) == metrics
 
 
 def test_finite_equivariance_is_shown_as_it_is():
     metrics = METRICS | {"equiv": 112.0}
     assert summary_table("es", metrics, 7)["EQUIV (dB)"] == ["-", "112.00"]
-    assert exact_tag(metrics, 7) == {}
 
 
 def test_perfect_reconstructions_keep_their_capped_psnr():

@@ -119,9 +119,9 @@ def test_without_arrays_the_newest_logged_pictures_are_shown_one_below_the_other
     store.log("ei", items(28), files=case_picture(60))
     group = store.group()
     (figure,) = gallery(group)
-    assert [axes.get_title(loc="left") for axes in figure.axes] == ["ES, case 0", "EI, case 0"]
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["ES, case0", "EI, case0"]
     assert [int(np.asarray(axes.images[0].get_array()).max()) for axes in figure.axes] == [200, 60]
-    assert list(pictures(group.runs["es"][0])) == [0]
+    assert list(pictures(group.runs["es"][0])) == ["case0"]
 
 
 def test_arrays_of_another_layout_are_an_error_that_names_the_run(store):

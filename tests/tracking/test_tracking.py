@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from mlflow.tracking import _tracking_service
 from tiny import DEAD, runs
 
-from es_medical.tracking import NullTracker, TerminatedError, Tracker, events, terminate_on_sigterm, upload
+from es_medical.tracking import NullTracker, TerminatedError, Tracker, artifacts, events, terminate_on_sigterm, upload
 from es_medical.tracking.__main__ import main
 from es_medical.tracking.server import connect
 from es_medical.tracking.spool import spools
@@ -158,19 +158,26 @@ def test_a_table_is_read_back_by_mlflow(new, client, uri, monkeypatch):
     assert table.to_dict("list") == {"id": ["c"], "psnr": [22.0]}
 
 
-def test_the_model_has_a_signature_for_any_size_and_loads(new, client, uri, monkeypatch):
+@pytest.mark.parametrize("form", ["pt2", "pickle"])
+def test_the_model_has_a_signature_and_example_for_any_size_is_registered_and_loads(
+    new, client, uri, tmp_path, monkeypatch, form
+):
     import mlflow
 
+    monkeypatch.setattr(artifacts, "EXPORT", form == "pt2")
     module = torch.nn.Conv2d(2, 2, 3, padding=1).train()
     with begin(new()) as tracker:
-        tracker.log_model(module, torch.zeros(1, 2, 8, 8), "best", step=3)
+        tracker.log_model(module, torch.rand(2, 2, 8, 8), "best", step=3, register=tmp_path.name)
     assert module.training
     (output,) = client.get_run(tracker.run_id).outputs.model_outputs
     model = client.get_logged_model(output.model_id)
     assert (model.name, model.source_run_id, output.step, str(model.status)) == ("best", tracker.run_id, 3, "READY")
-    monkeypatch.setenv("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "true")
+    (version,) = client.search_model_versions(f"name = '{tmp_path.name}'")
+    assert (version.run_id, version.source) == (tracker.run_id, model.artifact_location)
+    monkeypatch.setenv("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", str(form == "pickle"))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     folder = Path(model.artifact_location.removeprefix("file://"))
+    assert (folder / "input_example.json").is_file()
     signature = mlflow.models.Model.load(str(folder)).signature
     assert signature.inputs.inputs[0].shape == (-1, 2, -1, -1)
     x = torch.randn(2, 2, 6, 10)
@@ -539,7 +546,7 @@ def test_a_percent_sign_in_the_name_of_a_folder_is_one(project, tmp_path):
 def test_a_run_that_this_server_does_not_know_becomes_a_new_one(new, client):
     with begin(new(run_id="0" * 32)) as tracker:
         pass
-    assert client.get_run(tracker.run_id).data.tags["resumed_from"] == "0" * 32
+    assert client.get_run(tracker.run_id).data.tags["mlflow.es_medical.resumed_from"] == "0" * 32
 
 
 def test_infinity_and_nan_are_left_out_and_noted(new, client):

@@ -49,7 +49,7 @@ def test_calibration_leaves_a_file_a_picture_and_numbers_of_the_run(trained, cli
     assert {"calibration.json", "coverage.png"} <= names(folder / "models")
     calibration = Calibration.load(folder / "models" / "calibration.json")
     assert (calibration.n, calibration.distances.resampled.shape) == (2, (2, 8))
-    (run,) = (one for one in runs(client, folder.name) if one.info.run_name.endswith("-calibrate"))
+    (run,) = (one for one in runs(client, folder.name) if one.info.run_name.endswith(", calibrate"))
     expected = {f"{kind}{word}.images" for kind in ("bootstrap", "spread") for word in ("", "_calibrated", "_self-calibrated")}
     expected |= {f"{kind}{word}.held-out_measurements" for kind in ("bootstrap", "spread") for word in ("", "_calibrated")}
     assert {f"coverage_90/{name}" for name in expected} <= set(run.data.metrics)

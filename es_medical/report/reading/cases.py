@@ -14,7 +14,7 @@ ARRAYS = "test/cases.npz"
 """`id` (n,) text; `baseline`, `reconstruction`, optional `target` (n, C, H, W), in stored units; `window` (2,), shown as
 black and white; optional `spread` and `error_max`."""
 
-PICTURE = re.compile(r"images/test~case(\d+)\+step\+(\d+)\+timestamp\+(\d+)\+[0-9a-f-]+\.png")
+PICTURE = re.compile(r"images/test~(.+?)\+step\+(\d+)\+timestamp\+(\d+)\+[0-9a-f-]+\.png")
 Array = npt.NDArray[np.floating]
 
 
@@ -45,11 +45,11 @@ def arrays(run: Run) -> Cases | None:
     return Cases(named[0], named[1], named[2], (float(low), float(high)))
 
 
-def pictures(run: Run) -> dict[int, bytes]:
-    """Return the logged pictures of test items as PNG, by the number of the case; the newest of several."""
-    newest: dict[int, tuple[int, str]] = {}
+def pictures(run: Run) -> dict[str, bytes]:
+    """Return the logged pictures of test items as PNG, by the name of the case or slice; the newest of several."""
+    newest: dict[str, tuple[int, str]] = {}
     for path in artifact_paths(run.client, run.run_id, "images"):
         if found := PICTURE.fullmatch(path):
-            case, time = int(found[1]), int(found[3])
+            case, time = found[1], int(found[3])
             newest[case] = max(newest.get(case, (0, "")), (time, path))
     return {case: artifact_bytes(run.client, run.run_id, path) for case, (_, path) in sorted(newest.items())}

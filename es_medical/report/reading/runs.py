@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from es_medical.knobs import knobs_in_force, number
+from es_medical.knobs import logged_knobs, number
 from es_medical.methods import current_name
 from es_medical.report.reading.store import ReportError, artifact_bytes, artifact_paths, experiments, open_store
+from es_medical.tracking import with_hidden
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -196,9 +197,9 @@ def _cause_against(run: "MlflowRun") -> str:
 
 def _record(client: "MlflowClient", run: "MlflowRun", experiment: str) -> Run:
     digest, sizes = _data(run)
-    info, params = run.info, knobs_in_force(run.data.params)
-    name = str(info.run_name or info.run_id)
-    return Run(client, info.run_id, name, experiment, info.start_time, params, run.data.tags, run.data.metrics, digest, sizes)
+    info, tags = run.info, with_hidden(run.data.tags)
+    params, name = logged_knobs(run.data.params, tags), str(info.run_name or info.run_id)
+    return Run(client, info.run_id, name, experiment, info.start_time, params, tags, run.data.metrics, digest, sizes)
 
 
 def _data(run: "MlflowRun") -> tuple[str, dict[str, int]]:

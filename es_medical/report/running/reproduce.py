@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from es_medical.knobs import AUTO, knobs_in_force, same_knob
+from es_medical.knobs import AUTO, logged_knobs, same_knob
 from es_medical.methods import METHODS, current_name
 from es_medical.report.reading.store import ReportError
 from es_medical.report.running.launch import CommandJob, Finished, last_lines, run_jobs
 from es_medical.report.running.plan import Planned, decisive_knobs
+from es_medical.tracking import with_hidden
 from es_medical.tracking.server import connect, experiment_of, resolve_uri, sqlite_path
 
 if TYPE_CHECKING:
@@ -104,11 +105,12 @@ def _same(found: "MlflowRun", run: Planned, how: Reproduction) -> bool:
 
     A knob that is to follow from the data is the same in a run where it did: its parameter is what was chosen.
     """
-    params = knobs_in_force(found.data.params)
+    tags = with_hidden(found.data.tags)
+    params = logged_knobs(found.data.params, tags)
     wanted = decisive_knobs(run, how.bundles) if METHODS[run.method].trained else {}
     wanted |= {name: (value, value) for name, value in how.knobs.items()} | {"seed": (how.seed, 0)}
     wanted |= {} if run.ratio is None else {"ratio": (run.ratio, None)}
-    params |= {name: AUTO for name, (value, _) in wanted.items() if value == AUTO and f"auto.{name}" in found.data.tags}
+    params |= {name: AUTO for name, (value, _) in wanted.items() if value == AUTO and f"auto.{name}" in tags}
     return all(same_knob(params.get(name, default), value) for name, (value, default) in wanted.items())
 
 
