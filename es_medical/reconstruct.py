@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -117,13 +117,11 @@ def run(config: Path, folder: Path, source: Path, out: Path, knobs: Mapping[str,
     job.initialize()
     done: list[Engine] = []  # before the images are written
     evaluator, failure = job.parser.get_parsed_content("evaluator"), ""
-    with progress() as step:
-        evaluator.add_event_handler(Events.ITERATION_COMPLETED, step)
-        evaluator.add_event_handler(Events.EPOCH_COMPLETED, done.append)
-        try:
-            job.run()
-        except RuntimeError as error:  # MONAI's, around any
-            failure = str(cause(error))
+    evaluator.add_event_handler(Events.EPOCH_COMPLETED, done.append)
+    try:
+        job.run()
+    except RuntimeError as error:  # MONAI's, around any
+        failure = str(cause(error))
     rows = sorted(results(Path(job.parser.get_parsed_content("input_file")), source, out)) if done else []
     yield from rows
     if failure and not any(row.failed for row in rows):
@@ -158,20 +156,6 @@ def written_as(out: Path, volume: str) -> Iterator[str]:
     """The names of the reconstruction of a volume or image, in each format that was written."""
     names = (f"{volume}_reconstruction.nii.gz", f"png/{volume}_reconstruction.png", f"dicom/{volume}/reconstruction")
     return (name for name in names if (out / name).exists())
-
-
-@contextmanager
-def progress() -> Iterator[Callable[[Engine], None]]:
-    """A progress bar over the batches of an evaluator; yields the handler that moves it."""
-    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    with Progress(*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn()) as bar:
-        task = bar.add_task("reconstruction", total=None)
-
-        def step(engine: Engine) -> None:
-            bar.update(task, completed=engine.state.iteration, total=engine.state.epoch_length)
-
-        yield step
 
 
 @contextmanager
