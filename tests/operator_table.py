@@ -9,6 +9,7 @@ from functools import lru_cache, partial
 from typing import NamedTuple
 
 import torch
+from deepinv.physics import Blur
 from helpers import coil_maps, line_mri, randn, rng
 from torch import Tensor
 
@@ -19,13 +20,14 @@ from es_medical.physics import (
     CompressedSensing,
     Decimation,
     Inpainting,
+    MaskedPhysics,
     MultiCoilMRI,
     Operator,
     VirtualPhysics,
     gaussian_matrix,
 )
 from es_medical.physics.ct_geometry import FanBeam, Geometry, ParallelBeam
-from es_medical.physics.turned import turn_items
+from es_medical.physics.virtual import turn_items
 
 MOST = 8
 """Number of items with their own mask, map or element."""
@@ -80,6 +82,14 @@ FAN = FanBeam((8, 8), n_views=5, n_detectors=7, pitch=1.9, source_distance=30, d
 ODD = ParallelBeam((7, 9), n_views=4, pitch=1.5)
 """The first two have fewer rays than pixels, none of which grazes a corner: their inverse is well-conditioned."""
 
+SOFT = torch.tensor([[0.0, 0.1, 0], [0.1, 0.6, 0.15], [0, 0.05, 0]]).double()[None, None]
+
+
+def blurred(mask: Tensor) -> MaskedPhysics:
+    """Blur of deepinv, whose measurements are masked."""
+    return MaskedPhysics(Blur(SOFT, padding="circular").double(), mask, (1, 4, 4))
+
+
 PLAIN: dict[str, tuple[Make, float | None]] = {
     "mri": (lambda rows: line_mri((8, 8)), 1e-10),
     "mri, odd": (lambda rows: MRI(bits(7, 7), (7, 7)), 1e-10),
@@ -98,6 +108,7 @@ PLAIN: dict[str, tuple[Make, float | None]] = {
     "inpainting, own pixels": (lambda rows: Inpainting(bits(MOST, 1, 7, 5)[rows], (7, 5), 2), 1e-10),
     "decimation": (lambda rows: Decimation((6, 6), 2, 3), 1e-10),
     "decimation by 3": (lambda rows: Decimation((5, 8), 3, 2, bits(MOST, 2, 2, 3)[rows]), 1e-10),
+    "deepinv": (lambda rows: blurred(bits(MOST, 1, 4, 4)[rows]), 1e-7),
     "sensing": (lambda rows: CompressedSensing(gaussian_matrix(6, 16, 0).double(), (4, 4)), 1e-9),
     "sensing, tall": (lambda rows: CompressedSensing(gaussian_matrix(25, 20, 0).double(), (4, 5), bits(MOST, 25)[rows]), 1e-9),
     "sensing, redundant": (lambda rows: CompressedSensing(redundant_matrix(), (4, 5)), 1e-9),

@@ -10,7 +10,7 @@ MODULES = [
         f"physics.{name}"
         for name in ("compressed_sensing", "conjugate_gradient", "ct", "ct_geometry", "estimates.differences", "fbp", "gram")
     ),
-    *(f"physics.{name}" for name in ("masks", "mri", "multicoil", "noise", "pixels", "sparse", "transmission")),
+    *(f"physics.{name}" for name in ("masked", "masks", "mri", "multicoil", "noise", "pixels", "sparse", "transmission")),
     *("synthetic.kinds", "synthetic.leaves"),
 ]
 

@@ -220,6 +220,9 @@ def _of_kind(data_file: str, kind: str) -> SliceHeader:
 KINDS: Mapping[str, type[Operator]] = {"MR": KSpaceOperator, "inpainting": Inpainting, "compressed_sensing": CompressedSensing}
 """Operators that measure the slices of a file, by its modality or kind."""
 
+SAME = 1e-3
+"""Relative difference up to which two fingerprints of `MaskedPhysics` are equal, on any device."""
+
 
 def check_operator(physics: Operator, data_file: str | Path) -> None:
     """Raise ValueError if an operator, wherever a configuration takes it from, is not the one that measured a slice file.
@@ -257,6 +260,10 @@ def _compared(physics: Operator, header: SliceHeader) -> Iterator[tuple[str, boo
         yield "mask", False
     if header.modality == "CT":
         yield "geometry", physics.geometry.to_dict() == geometry_of(header).to_dict()
+    if "fingerprint" in header.operator:
+        found = torch.tensor(getattr(physics, "fingerprint", [math.nan] * 3), dtype=torch.float64)
+        wanted = torch.tensor(header.operator["fingerprint"], dtype=torch.float64)
+        yield "operator under the mask", bool((found - wanted).abs().max() <= SAME * wanted.abs().max())
     if header.matrix is not None:
         matrix = getattr(physics, "matrix", None)
         yield "matrix", isinstance(matrix, torch.Tensor) and torch.equal(matrix.cpu().float(), header.matrix)

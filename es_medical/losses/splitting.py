@@ -5,6 +5,7 @@ from torch import Tensor
 
 from es_medical.groups import Group, Rotations
 from es_medical.losses.base import Loss, LossValue, Reconstructor, Weighting, check_noise, mean_square
+from es_medical.losses.weighting import build_weighting
 from es_medical.physics.base import noise_level, recorruption
 from es_medical.physics.batch import Batch
 from es_medical.physics.virtual import draw_virtual
@@ -32,7 +33,7 @@ class EquivariantSplitting:
         group: draw an explicit g and use A T_g in place of A, for reconstructors that are not equivariant; `Rotations` for
             angles that have no action on pixels, with a reconstructor that is equivariant to D4 or not at all.
         sigma_factor: factor by which sigma is multiplied, e.g. 2 to test a noise level that is assumed twice too high.
-        weighting: W, None for the identity.
+        weighting: W, or its name for `es_medical.losses.build_weighting` ("ramp", "frequency"); None for the identity.
     """
 
     needs_image = False
@@ -45,13 +46,14 @@ class EquivariantSplitting:
         consistency_weight: float = 1.0,
         group: Group | Rotations | None = None,
         sigma_factor: float = 1.0,
-        weighting: Weighting | None = None,
+        weighting: Weighting | str | None = None,
     ) -> None:
         if alpha <= 0 or consistency_weight < 0:
             raise ValueError(f"alpha must be > 0 and consistency_weight >= 0, got {alpha} and {consistency_weight}")
         check_noise(sigma, sigma_factor)
         self.split, self.sigma, self.alpha, self.sigma_factor = split, sigma, alpha, sigma_factor
-        self.consistency_weight, self.group, self.weighting = consistency_weight, group, weighting
+        self.consistency_weight, self.group = consistency_weight, group
+        self.weighting = build_weighting(weighting) if isinstance(weighting, str) else weighting
 
     def __call__(self, reconstructor: Reconstructor, batch: Batch, generator: Generator | None = None) -> LossValue:
         """Return the loss of each item and its two parts.

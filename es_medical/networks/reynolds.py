@@ -1,6 +1,7 @@
 """Reynolds averaging: make any reconstructor equivariant by averaging it over the virtual operators A T_g."""
 
 from functools import reduce
+from inspect import signature
 from typing import Literal
 
 import torch
@@ -19,7 +20,7 @@ class ReynoldsAveraging(nn.Module):
     for which f(y, A T_g) = T_g^-1 f(y, A), or one random g as in training ("sample").
 
     Args:
-        reconstructor: r(y, physics, generator).
+        reconstructor: r(y, physics, generator), or a network without randomness r(y, physics), such as deepinv's.
         group: the group G.
         evaluation: "full" or "sample".
 
@@ -38,6 +39,7 @@ class ReynoldsAveraging(nn.Module):
                 "EquivariantSplitting(group=...)"
             )
         self.reconstructor, self.group, self.evaluation = reconstructor, group, evaluation
+        self._draws = "generator" in signature(reconstructor.forward).parameters
 
     def forward(
         self, y: Measurement, physics: Operator, generator: Generator | None = None, g: Elements | None = None
@@ -59,5 +61,6 @@ class ReynoldsAveraging(nn.Module):
             terms = (self.forward(y, physics, generator, h.expand(len(y), *h.shape)) for h in elements)
             return reduce(torch.add, terms) / self.group.order
         g = self.group.sample(len(y), generator, y.device) if g is None else g
+        drawn = (generator,) if self._draws else ()
         # T_g r(y, A T_g)
-        return self.group.apply(self.reconstructor(y, VirtualPhysics(physics, self.group, g), generator), g)
+        return self.group.apply(self.reconstructor(y, VirtualPhysics(physics, self.group, g), *drawn), g)

@@ -3,6 +3,7 @@ from typing import Any
 from es_medical.physics.base import Operator, measure, recorruption
 from es_medical.physics.batch import Batch
 from es_medical.physics.compressed_sensing import CompressedSensing, gaussian_matrix
+from es_medical.physics.masked import MaskedPhysics
 from es_medical.physics.masks import bernoulli_mask, even_columns, gaussian_line_mask, random_columns
 from es_medical.physics.mri import MRI
 from es_medical.physics.multicoil import MultiCoilMRI, MultiCoilProtocol
@@ -16,6 +17,7 @@ __all__ = [
     "CompressedSensing",
     "Decimation",
     "Inpainting",
+    "MaskedPhysics",
     "MultiCoilMRI",
     "MultiCoilProtocol",
     "Operator",

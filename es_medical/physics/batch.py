@@ -20,7 +20,7 @@ class Batch:
         physics: their operator A.
         sigma: noise level of each item (B,), in the units of y; None where the data does not record it.
         image: ground truth x (B, C, H, W), or None.
-        ids: names of the items, which seed the random numbers of each item in evaluation; may be empty in training.
+        ids: names of the items, which seed the random numbers of each item in evaluation; without them its place does.
     """
 
     y: Measurement
@@ -37,11 +37,12 @@ class Batch:
         """Make a generator for each item from its id, so that what it draws does not depend on the batch.
 
         Raises:
-            ValueError: there is not one id for each item.
+            ValueError: there are ids, but not one for each item.
         """
-        if len(self.ids) != len(self):
-            raise ValueError(f"a batch of {len(self)} items has {len(self.ids)} ids: give one for each item")
-        return [item_generator(seed, name, purpose) for name in self.ids]
+        ids = self.ids or [str(i) for i in range(len(self))]
+        if len(ids) != len(self):
+            raise ValueError(f"a batch of {len(self)} items has {len(ids)} ids: give one for each item")
+        return [item_generator(seed, name, purpose) for name in ids]
 
     @classmethod
     def of(cls, read: Mapping[str, Any], physics: Operator, device: torch.device | str, with_image: bool = True) -> "Batch":

@@ -1,11 +1,15 @@
-"""The virtual operator A T_g: the same measurements, seen as those of a transformed image."""
+"""The virtual operator A T_g: the same measurements, seen as those of a transformed image; and A T_phi of a turned scanner."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import cast
 
 import torch
-from torch import Tensor
+from jaxtyping import Int
+from torch import Tensor, nn
 
 from es_medical.groups import Group, Rotations
 from es_medical.physics.base import Moved, Operator
-from es_medical.physics.turned import turn_items
 from es_medical.types import Elements, Generator, Image, Mask, Measurement
 
 
@@ -71,3 +75,83 @@ def draw_virtual(
         turn, g = group.sample(n, generator, device)
         return VirtualPhysics(turn_items(physics, turn), group.base, g)
     return VirtualPhysics(physics, group, group.sample(n, generator, device))
+
+
+class TurnedPhysics(Moved):
+    """A T_phi with its own angle for each item of a batch: sum_k A_k P_k, where P_k keeps the items of the k-th angle.
+
+    Every A_k takes the whole batch, with zeros for the items of other angles: the masks of the items stay in place,
+    and no index has to be read back from a GPU. All A_k are linear with a common mask, so the sum is exact.
+
+    Args:
+        operators: A_k by k, with one mask.
+        turn: k of each item, on the CPU.
+    """
+
+    def __init__(self, operators: Mapping[int, Operator], turn: Int[Tensor, " n"]) -> None:
+        super().__init__(img_size=next(iter(operators.values())).img_size)
+        self.turn, self._held = turn, nn.ModuleDict({str(k): physics for k, physics in operators.items()})
+
+    @property
+    def operators(self) -> dict[int, Operator]:
+        """A_k by k."""
+        return {int(k): cast(Operator, physics) for k, physics in self._held.items()}
+
+    @property
+    def _origin(self) -> Operator:
+        """A of the first angle."""
+        return next(iter(self.operators.values()))
+
+    def A(self, x: Image) -> Measurement:
+        """A_k x of each item."""
+        return self._each(lambda physics, own: physics.A(own(x)))
+
+    def A_adjoint(self, y: Measurement) -> Image:
+        """A_k^T y of each item."""
+        return self._each(lambda physics, own: physics.A_adjoint(own(y)))
+
+    def initial(self, y: Measurement) -> Image:
+        """The initial reconstruction by A_k, item by item."""
+        return self._each(lambda physics, own: physics.initial(own(y)))
+
+    def estimate(self, y: Measurement) -> Image:
+        """The estimate by A_k, item by item."""
+        return self._each(lambda physics, own: physics.estimate(own(y)))
+
+    def A_dagger(self, y: Measurement) -> Image:
+        """A_k^dagger y of each item."""
+        return self._each(lambda physics, own: physics.A_dagger(own(y)))
+
+    def prox_l2(self, z: Image, y: Measurement, gamma: float | Tensor) -> Image:
+        """The proximal step of A_k at z, item by item."""
+        return self._each(lambda physics, own: physics.prox_l2(own(z), own(y), gamma))
+
+    def masked(self, m: Mask) -> "TurnedPhysics":
+        """M A_k of each item."""
+        return TurnedPhysics({k: physics.masked(m) for k, physics in self.operators.items()}, self.turn)
+
+    def _each(self, apply: Callable[[Operator, Callable[[Tensor], Tensor]], Tensor]) -> Tensor:
+        """Sum the results of each A_k on its own items, which P_k selects."""
+        return torch.stack([apply(physics, partial(self._own, k)) for k, physics in self.operators.items()]).sum(0)
+
+    def _own(self, k: int, x: Tensor) -> Tensor:
+        """P_k x."""
+        own = (self.turn == k).to(x.device, non_blocking=True).view(-1, *[1] * (x.ndim - 1))
+        return torch.where(own, x, 0)
+
+
+def turn_items(physics: Operator, turn: Int[Tensor, " n"]) -> Operator:
+    """Return A T_phi with the k-th angle for each item; a plain `physics.turned(k)` when all k are the same.
+
+    Args:
+        physics: a scanner with `turned(k)`, see `es_medical.groups.Turnable`.
+        turn: k of each item, on the CPU.
+
+    Raises:
+        TypeError: the operator can't be turned.
+    """
+    turned = getattr(physics, "turned", None)
+    if turned is None:
+        raise TypeError(f"{type(physics).__name__} can't be turned: Rotations need an operator with turned(k), such as CT")
+    present = sorted(set(turn.tolist()))
+    return turned(present[0]) if len(present) == 1 else TurnedPhysics({k: turned(k) for k in present}, turn)

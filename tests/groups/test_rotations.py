@@ -8,8 +8,7 @@ from es_medical.losses import EquivariantSplitting, RampWeighting
 from es_medical.networks import MoDL, ReynoldsAveraging, unet
 from es_medical.physics import VirtualPhysics
 from es_medical.physics.batch import Batch
-from es_medical.physics.turned import TurnedPhysics, turn_items
-from es_medical.physics.virtual import draw_virtual
+from es_medical.physics.virtual import TurnedPhysics, draw_virtual, turn_items
 from es_medical.randomness import item_generator
 from es_medical.splits import Split
 

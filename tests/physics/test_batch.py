@@ -23,8 +23,10 @@ def test_generators_depend_on_the_id_and_the_purpose_alone():
     batch = Batch(torch.zeros(2, 2, 8, 8), line_mri((8, 8)), ids=["a", "b"])
     seeds = [one.initial_seed() for one in batch.generators(3, "folds")]
     assert seeds == [item_generator(3, name, "folds").initial_seed() for name in "ab"]
-    with pytest.raises(ValueError, match="a batch of 2 items has 0 ids: give one for each item"):
-        Batch(batch.y, batch.physics).generators(3, "folds")
+    unnamed = [one.initial_seed() for one in Batch(batch.y, batch.physics).generators(3, "folds")]
+    assert unnamed == [item_generator(3, name, "folds").initial_seed() for name in "01"]
+    with pytest.raises(ValueError, match="a batch of 2 items has 1 ids: give one for each item"):
+        Batch(batch.y, batch.physics, ids=["a"]).generators(3, "folds")
 
 
 def test_shapes_are_checked_while_tests_run():

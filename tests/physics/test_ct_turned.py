@@ -8,7 +8,7 @@ from es_medical.networks import MoDL, ReynoldsAveraging, unet
 from es_medical.physics.batch import Batch
 from es_medical.physics.ct import CT
 from es_medical.physics.ct_geometry import ParallelBeam
-from es_medical.physics.turned import turn_items
+from es_medical.physics.virtual import turn_items
 from es_medical.splits import Split
 
 pytest.importorskip("astra")

@@ -21,7 +21,7 @@ from helpers import (
 from operator_table import PLAIN, TABLE, Entry, bits, own_mask
 
 from es_medical.physics import MRI, Inpainting, MultiCoilMRI, VirtualPhysics, recorruption
-from es_medical.physics.turned import TurnedPhysics
+from es_medical.physics.virtual import TurnedPhysics
 
 SOLVED = [name for name, entry in TABLE.items() if entry.inverse]
 each = pytest.mark.parametrize("entry", TABLE.values(), ids=TABLE)

@@ -1,0 +1,101 @@
+"""The tutorials run as scripts, with fewer epochs than a reader's; they stay short, and use public names alone."""
+
+import ast
+import runpy
+import tokenize
+from pathlib import Path
+
+import pytest
+
+import es_medical
+
+FOLDER = Path(__file__).parents[1] / "docs" / "tutorials"
+TUTORIALS = {path.stem: path for path in sorted(FOLDER.glob("*.py"))}
+LONGEST = {"mri_in_memory": 30, "own_operator": 60}
+"""Lines of code without comments and blank lines."""
+
+each = pytest.mark.parametrize("name", TUTORIALS)
+quiet = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of other packages
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("tutorials")
+
+
+@pytest.fixture(scope="module")
+def found(folder):
+    """What each tutorial that trains defines, run once with one epoch."""
+    kept = {}
+
+    def run(name):
+        if name not in kept:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.chdir(folder)
+                patch.setenv("EPOCHS", "1")
+                kept[name] = runpy.run_path(str(TUTORIALS[name]), run_name="__main__")
+        return kept[name]
+
+    return run
+
+
+def code_lines(path):
+    """Lines that hold code: those of the tokens that are neither comments nor line ends."""
+    layout = {
+        tokenize.COMMENT,
+        tokenize.NL,
+        tokenize.NEWLINE,
+        tokenize.INDENT,
+        tokenize.DEDENT,
+        tokenize.ENCODING,
+        tokenize.ENDMARKER,
+    }
+    with path.open("rb") as file:
+        return len({token.start[0] for token in tokenize.tokenize(file.readline) if token.type not in layout})
+
+
+@quiet
+@each
+def test_tutorial_runs_and_its_reconstruction_beats_the_adjoint(name, found, capsys):
+    defined = found(name)
+    scores = defined.get("scores", {})
+    ours = [value for method, value in scores.items() if method in ("ES", "ES, es_medical", "unet (es_medical)")]
+    assert bool(scores) == bool(ours)
+    assert all(value > min(scores.values()) + 1 for value in ours), scores
+
+
+@pytest.mark.parametrize(("name", "most"), LONGEST.items())
+def test_tutorial_is_short(name, most):
+    assert code_lines(TUTORIALS[name]) <= most
+
+
+def test_yaml_of_the_own_operator_is_short():
+    lines = (FOLDER / "own_operator.yaml").read_text().splitlines()
+    assert len([line for line in lines if line.strip() and not line.startswith("#")]) <= 20
+
+
+@each
+def test_tutorial_uses_public_names_alone(name):
+    tree = ast.parse(TUTORIALS[name].read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            assert not (node.module or "").startswith(("es_medical", "data_prep")), node.module
+        if isinstance(node, ast.Import):
+            assert all("." not in alias.name for alias in node.names if alias.name.startswith("es_medical"))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "es":
+            assert node.attr in es_medical.__all__
+        if isinstance(node, ast.Attribute):
+            assert not node.attr.startswith("_")
+
+
+def test_every_public_name_exists_and_says_what_it_is():
+    for name in es_medical.__all__:
+        assert getattr(es_medical, name).__doc__.strip(), name
+    assert set(es_medical.__all__) <= set(dir(es_medical))
+    with pytest.raises(AttributeError, match="no attribute 'D5'"):
+        es_medical.D5  # noqa: B018
+
+
+def test_index_names_every_tutorial():
+    text = (FOLDER / "README.md").read_text()
+    assert all(f"]({path.name})" in text for path in TUTORIALS.values())
