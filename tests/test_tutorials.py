@@ -2,6 +2,8 @@
 
 import ast
 import runpy
+import subprocess
+import sys
 import tokenize
 from pathlib import Path
 
@@ -15,12 +17,32 @@ LONGEST = {"mri_in_memory": 30, "own_operator": 60}
 """Lines of code without comments and blank lines."""
 
 each = pytest.mark.parametrize("name", TUTORIALS)
-quiet = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of other packages
+quiet = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore:parsing config_file:UserWarning"
+)  # of other packages
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("tutorials")
+
+
+really_run = subprocess.run
+
+
+def run_here(command, **options):
+    """Run `python -m MODULE ...` in this process, which has imported what it needs."""
+    if command[:2] != [sys.executable, "-m"]:
+        return really_run(command, **options)
+    module, given = command[2], command[3:]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [module, *given, *(["--logging_file", "False"] if module == "monai.bundle" else [])])
+        try:
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+        except SystemExit as end:
+            if end.code:
+                raise
+    return None
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +55,7 @@ def found(folder):
             with pytest.MonkeyPatch.context() as patch:
                 patch.chdir(folder)
                 patch.setenv("EPOCHS", "1")
+                patch.setattr(subprocess, "run", run_here)
                 kept[name] = runpy.run_path(str(TUTORIALS[name]), run_name="__main__")
         return kept[name]
 
@@ -62,6 +85,14 @@ def test_tutorial_runs_and_its_reconstruction_beats_the_adjoint(name, found, cap
     ours = [value for method, value in scores.items() if method in ("ES", "ES, es_medical", "unet (es_medical)")]
     assert bool(scores) == bool(ours)
     assert all(value > min(scores.values()) + 1 for value in ours), scores
+
+
+@quiet
+def test_scanner_to_pacs_ends_in_a_series_of_the_new_scan(found):
+    series = found("scanner_to_pacs")["series"]
+    assert {image.Modality for image in series} >= {"MR"}
+    assert {(image.Rows, image.Columns) for image in series} == {(64, 64)}
+    assert len({image.StudyInstanceUID for image in series}) == 1
 
 
 @pytest.mark.parametrize(("name", "most"), LONGEST.items())
@@ -99,3 +130,21 @@ def test_every_public_name_exists_and_says_what_it_is():
 def test_index_names_every_tutorial():
     text = (FOLDER / "README.md").read_text()
     assert all(f"]({path.name})" in text for path in TUTORIALS.values())
+
+
+@quiet
+def test_yaml_of_the_own_operator_builds_the_operator_that_measured_the_file(found, folder):
+    """Another blur under the same mask is refused."""
+    from monai.bundle import ConfigParser
+
+    from es_medical.engine.operators import check_operator
+
+    found("own_operator")
+    bundle = FOLDER.parents[1] / "bundles" / "fastmri_synthetic" / "configs" / "train.yaml"
+    content = ConfigParser.load_config_files([str(bundle), str(FOLDER / "own_operator.yaml")])
+    content["data_file"] = str(folder / "tissue.h5")
+    physics = ConfigParser(content).get_parsed_content("physics")
+    check_operator(physics, content["data_file"])
+    content["physics"]["physics"]["filter"]["sigma"] = [0.8, 0.8]
+    with pytest.raises(ValueError, match="another operator under the mask"):
+        check_operator(ConfigParser(content).get_parsed_content("physics"), content["data_file"])
