@@ -59,10 +59,7 @@ run(
 # puts the result into the study, geometry and patient of an existing series.
 
 # %%
-run(
-    f"monai.bundle run --config_file {BUNDLE}/configs/inference.json --bundle_root {BUNDLE} --data_file tomorrow.h5 "
-    "--ckpt_dir models --output_dir reconstruction --widths [8,16]"
-)
+run("es_medical.reconstruct models tomorrow.h5 reconstruction")
 
 # %% [markdown]
 # ## The series
