@@ -19,6 +19,7 @@ from tiny import DEAD, SPLITS, causes, execute, runs, steps, workflow, write_sli
 from es_medical.data import file_digest
 from es_medical.engine import evaluator
 from es_medical.knobs import logged_knobs
+from es_medical.output.overview import DATA
 from es_medical.tracking import upload, with_hidden
 from es_medical.tracking.spool import spools
 
@@ -303,6 +304,10 @@ def test_resuming_with_another_learning_rate_leaves_both_traceable(train, client
     assert steps(client, run, "lr") == [(2, 0.01), (4, 0.01), (6, 0.002)]
     assert (run.data.params["lr"], run.data.params["lr.epoch2"]) == ("0.01", "0.002")
     assert {"config.yaml", "config.epoch2.yaml"} <= paths(client, run)
+    page = json.loads(DATA.search((tmp_path / "models" / "overview.html").read_text())[1])
+    assert [frame["epoch"] for frame in page["slices"]["validation slice item4"]["frames"]] == [0, 1, 2, 3]
+    assert [epoch for epoch, _ in page["curves"]["loss"]["training"]] == [1, 2, 3]
+    assert "measurements alone" in page["facts"]["Without ground truth"]
 
 
 def test_resuming_a_finished_training_only_tests(train, client, tmp_path):
