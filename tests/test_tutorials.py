@@ -36,6 +36,7 @@ def run_here(command, **options):
         return really_run(command, **options)
     module, given = command[2], command[3:]
     with pytest.MonkeyPatch.context() as patch:
+        patch.delitem(sys.modules, f"{module}.__main__", raising=False)  # other tests have imported it
         patch.setattr(sys, "argv", [module, *given, *(["--logging_file", "False"] if module == "monai.bundle" else [])])
         try:
             runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -205,7 +205,8 @@ class Training(Evaluation):
 
     def _choose(self, tracker: Tracker) -> None:
         """Choose the weight of a method's penalty on the validation slices; a method without a penalty is only scored."""
-        logger.info("%s learns nothing: epochs, lr and the other knobs of a training are not used", self.record.method)
+        unused = "epochs, lr, resume, the warm start and the other knobs of a training are not used"
+        logger.info("%s learns nothing: %s", self.record.method, unused)
         start, network = time.monotonic(), unwrapped(self.checkpoints.network)
         if isinstance(network, Penalised):
             self._choose_penalty(network, tracker)

@@ -6,7 +6,7 @@ import importlib
 import pytest
 from tiny import BUNDLE_NAMES, causes, runs, write_slices_for
 
-from es_medical.jobs import training
+from es_medical.jobs import penalty_search
 from es_medical.methods import METHODS
 
 FREE = [name for name, method in METHODS.items() if not method.trained]
@@ -28,7 +28,7 @@ def small_file(tmp_path_factory):
 def few_weights(monkeypatch):
     """Two decades in place of six, and at most 20 iterations of total variation."""
     module = importlib.import_module("es_medical.networks.learning_free")
-    monkeypatch.setattr(training, "DECADES", (0.001, 0.1))
+    monkeypatch.setattr(penalty_search, "DECADES", (0.001, 0.1))
     monkeypatch.setattr(module, "total_variation", functools.partial(module.total_variation, max_iter=20))
 
 

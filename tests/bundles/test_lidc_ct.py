@@ -175,9 +175,10 @@ def test_configuration_asks_for_what_the_command_makes_by_default(overlay, optio
 
 @pytest.mark.parametrize(("knob", "value", "has"), [("views", 5, "views 6"), ("sigma", 0.1, "sigma 0.01")])
 @pytest.mark.parametrize("file", ["train.yaml", "inference.json"])
-def test_other_views_or_noise_than_those_of_the_file_are_refused(tmp_path, data_file, file, knob, value, has):
+def test_other_views_or_noise_than_those_of_the_file_are_refused(tmp_path, trained, data_file, file, knob, value, has):
+    folder = tmp_path if file == "train.yaml" else trained(BUNDLE)
     with pytest.raises(RuntimeError) as caught:
-        execute(workflow([file], tmp_path, data_file(BUNDLE), "sqlite:///none.db", BUNDLE, **{knob: value}))
+        execute(workflow([file], folder, data_file(BUNDLE), "sqlite:///none.db", BUNDLE, **{knob: value}))
     found = causes(caught.value)
     assert f"{data_file(BUNDLE)} was made with {has}, the configuration asks for {knob} {value}: make new" in found
     assert f"--{knob} {value}" in found

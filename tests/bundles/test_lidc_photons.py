@@ -1,6 +1,7 @@
 """The bundle lidc_ct on photon counts: its overlay, the loss and inferer that divide photons, and what the file must be."""
 
 import math
+import sys
 
 import h5py
 import pytest
@@ -53,8 +54,11 @@ def test_photons_train_and_reconstruct(tmp_path, counted_file, train, client, me
     assert ((found - truth).square().sum((1, 2, 3)) < 0.3 * truth.square().sum((1, 2, 3))).all()
 
 
-def test_weights_trained_on_photons_are_warned_of_where_noise_is_added_instead(tmp_path, counted_file, train):
+def test_weights_trained_on_photons_are_warned_of_where_noise_is_added_instead(tmp_path, counted_file, train, monkeypatch):
     fit(train, tmp_path, counted_file, epochs=1)
+    monkeypatch.setattr(
+        sys, "argv", ["monai/bundle/__main__.py", "run", "--photons", "null"]
+    )  # what is typed is not taken from the weights
     with pytest.warns(UserWarning, match=r"were trained with photons 20000\.0, they are used with None"):
         image_of(tmp_path, counted_file, photons=None)
 

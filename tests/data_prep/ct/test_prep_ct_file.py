@@ -306,14 +306,14 @@ def test_weights_of_mr_data_are_refused(tmp_path, make_volume, prep):
     weights_of(tmp_path, tmp_path / "train.h5", "fastmri_synthetic")
     with pytest.raises(RuntimeError) as caught:
         reconstruct(tmp_path, series(tmp_path / "in"))
-    assert "the weights were not trained on CT data of `data_prep` (made by: fastmri)" in causes(caught.value)
+    assert "the weights were trained on data of `data_prep fastmri`, not on CT images" in causes(caught.value)
     assert not (tmp_path / "eval").exists()
 
 
 @pytest.mark.parametrize(("make", "bundle"), [(write_slices, "fastmri_synthetic"), (write_sinograms, BUNDLE)])
 def test_weights_of_a_file_of_unknown_making_are_refused(tmp_path, make, bundle):
     weights_of(tmp_path, make(tmp_path / "train.h5"), bundle)
-    with pytest.raises(PrepError, match=r"not trained on CT data of `data_prep` \(made by: unknown\)"):
+    with pytest.raises(PrepError, match=r"trained on data of `data_prep \(unknown\)`, not on CT images"):
         prepare(tmp_path, series(tmp_path / "in"))
 
 
