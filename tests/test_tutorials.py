@@ -1,6 +1,7 @@
 """The tutorials run as scripts, with fewer epochs than a reader's; they stay short, and use public names alone."""
 
 import ast
+import importlib.util
 import runpy
 import subprocess
 import sys
@@ -35,8 +36,9 @@ def run_here(command, **options):
     if command[:2] != [sys.executable, "-m"]:
         return really_run(command, **options)
     module, given = command[2], command[3:]
+    package = importlib.util.find_spec(module).submodule_search_locations is not None
     with pytest.MonkeyPatch.context() as patch:
-        patch.delitem(sys.modules, f"{module}.__main__", raising=False)  # other tests have imported it
+        patch.delitem(sys.modules, f"{module}.__main__" if package else module, raising=False)  # others have imported it
         patch.setattr(sys, "argv", [module, *given, *(["--logging_file", "False"] if module == "monai.bundle" else [])])
         try:
             runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -124,7 +124,8 @@ def test_method_without_a_weight_is_scored_once_also_when_it_is_to_resume(data_f
     assert "weight" not in run.data.params
     assert run.data.metrics["val/psnr"] == pytest.approx(run.data.metrics["val/baseline_psnr"], abs=1e-4)  # A^dagger = A^T
     told = [record.message for record in caplog.records if "learns nothing" in record.message]
-    assert told == ["pseudo_inverse learns nothing: epochs, lr and the other knobs of a training are not used"]
+    knobs = "epochs, lr, resume, the warm start and the other knobs of a training"
+    assert told == [f"pseudo_inverse learns nothing: {knobs} are not used"]
 
 
 def test_choice_without_ground_truth_is_by_the_held_out_error(workflow_uri, client, tmp_path):
