@@ -160,7 +160,10 @@ def written_as(out: Path, volume: str) -> Iterator[str]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Let only our own warnings through, a line each."""
+    """Let only our own warnings and lines of progress through."""
+    progress, lines = logging.getLogger("es_medical.engine.progress"), logging.StreamHandler()
+    progress.addHandler(lines)
+    progress.setLevel(logging.INFO)
     logs = [logging.getLogger(name) for name in ("monai.bundle.workflows", "ignite.engine.engine.Evaluator")]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -171,6 +174,7 @@ def quiet() -> Iterator[None]:
         try:
             yield
         finally:
+            progress.removeHandler(lines)
             for log in logs:
                 log.disabled = False
 
