@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from es_medical import __version__
-from es_medical.knobs import BUNDLES
+from es_medical.knobs import BUNDLES, typed_options
 from es_medical.report.__main__ import app as report_app
 
 WITH_KNOBS: dict[str, Any] = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -117,7 +117,7 @@ def _job(
     folder = _folder(bundle)
     files = _configs(folder, [*(["demo"] * demo), *(overlay or []), *(["multi_gpu_train"] * (processes > 1)), *job])
     root = folder if Path(bundle).resolve() == folder else Path(folder.name)
-    given = {text.split("=")[0].removeprefix("--").replace("-", "_") for text in knobs if text.startswith("--")}
+    given = typed_options(knobs)
     places = [] if "bundle_root" in given else ["--bundle_root", str(root)]
     data = _demo_data(folder.name, demo and "data_file" not in given)
     _run(data, ("monai.bundle", "run", "--config_file", str(files), *places, *knobs), processes, dry_run)

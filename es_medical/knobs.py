@@ -28,10 +28,10 @@ NO_RESULT = (
 OPERATOR = ("acceleration", "center_fraction", "sigma", "views", "mask", "keep", "ratio")
 """Knobs that only check the data file; null accepts any value of it."""
 
-NETWORK = (
-    *("method", "architecture", "widths", "zero_residual", "iterations", "start", "noise_level"),
-    *("network_def", "group"),
-)
+ARCHITECTURE = ("architecture", "widths", "zero_residual", "iterations", "start", "noise_level")
+"""Knobs of the network."""
+
+NETWORK = ("method", *ARCHITECTURE, "network_def", "group")
 """Knobs and parts that weights can't be used without: no other value than that of their training."""
 
 OF_MACHINE = (
@@ -87,6 +87,20 @@ def knobs_in_force(logged: Mapping[str, str]) -> dict[str, str]:
         if version and version.replace(".", "").isdigit():
             changed.append(([int(part) for part in version.split(".")], base, value))
     return latest | {base: value for _, base, value in sorted(changed)}
+
+
+def typed_options(arguments: Sequence[str]) -> dict[str, str]:
+    """Return the names that a command line sets, with the text of each value.
+
+    >>> typed_options(["run", "--ema", "None", "--lr=0.1", "--warm-start=null", "--resume"])
+    {'ema': 'None', 'lr': '0.1', 'warm_start': 'null', 'resume': ''}
+    """
+    found = {}
+    for text, following in zip(arguments, [*arguments, ""][1:], strict=True):
+        name, separator, value = text.partition("=")
+        if name.startswith("--"):
+            found[name[2:].replace("-", "_")] = value if separator else following
+    return found
 
 
 def read_options(arguments: Sequence[str]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import re
 import sys
 import traceback
 import warnings
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Set
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +19,7 @@ from packaging.version import Version
 
 from es_medical.engine.settings import knobs_to_keep, read_knobs_of, taken_knobs
 from es_medical.engine.state_file import LAST, TRAIN_FIRST
-from es_medical.knobs import AUTO, BY_DATA, OPERATOR, read_configuration
+from es_medical.knobs import AUTO, BY_DATA, OPERATOR, read_configuration, typed_options
 from es_medical.methods import METHODS, current_name
 
 logger = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ def check_configuration() -> None:
     shipped, nullable = _shipped(files)
     check_job(workflow.run_id, workflow.parser.get())
     ours = any(Path(sys.argv[0]).parts[-len(command) :] == command for command in COMMANDS)
-    typed = options(sys.argv[1:]) if ours else {}
+    typed = typed_options(sys.argv[1:]) if ours else {}
     for name, text in typed.items():
         if text.lower() in NULLS and name in workflow.parser:
             workflow.parser[name] = None if "#" in name else "none"
@@ -126,20 +126,6 @@ def check_job(run_id: str, content: Mapping[str, Any]) -> None:
             f"{run_id!r} is a part of the configuration and no job: leave out the word, as in "
             "`python -m monai.bundle run --config_file ...`"
         )
-
-
-def options(arguments: Sequence[str]) -> dict[str, str]:
-    """Return the names that a command line sets, with the text of each value.
-
-    >>> options(["run", "--ema", "None", "--lr=0.1", "--warm-start=null", "--resume"])
-    {'ema': 'None', 'lr': '0.1', 'warm_start': 'null', 'resume': ''}
-    """
-    found = {}
-    for text, following in zip(arguments, [*arguments[1:], ""], strict=True):
-        name, separator, value = text.partition("=")
-        if name.startswith("--"):
-            found[name[2:].replace("-", "_")] = value if separator else following
-    return found
 
 
 def check_nulls(given: Mapping[str, Any], shipped: Mapping[str, Any], nullable: Set[str]) -> None:

@@ -11,8 +11,7 @@ from es_medical.data.schema import SPLITS
 from es_medical.engine.checkpoint import BEST, Checkpoints
 from es_medical.engine.distributed import rank
 from es_medical.jobs.record import Record
-from es_medical.knobs import NETWORK, OPERATOR
-from es_medical.methods import TABLE
+from es_medical.knobs import ARCHITECTURE, OPERATOR
 
 CARD = "README.md"
 
@@ -37,9 +36,9 @@ def model_card(
     knobs: Mapping[str, Any], header: SliceHeader, record: Record, uses: tuple[str, str], scores: str, epoch: int
 ) -> str:
     """Return the text of the card; see `write_card`."""
-    file, label = Path(record.data_file).name, TABLE[record.method].label if record.method in TABLE else record.method
+    file, label = Path(record.data_file).name, record.label
     operator = str(record.tags.get("operator", header.modality))
-    network = ", ".join(f"{name} {knobs[name]}" for name in NETWORK[1:-2] if knobs.get(name) is not None)
+    network = ", ".join(f"{name} {knobs[name]}" for name in ARCHITECTURE if knobs.get(name) is not None)
     slices = ", ".join(f"{header.splits.get(split, 0)} {split}" for split in SPLITS)
     made = header.configuration.get("command")
     licence = header.configuration.get("licence") or "not stated in the data file: that of its source holds"

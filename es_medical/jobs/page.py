@@ -10,7 +10,6 @@ from es_medical.data.schema import GROUND_TRUTH
 from es_medical.engine.distributed import rank
 from es_medical.engine.evaluator import Case, Evaluator
 from es_medical.jobs.record import Record
-from es_medical.methods import TABLE
 from es_medical.output.overview import Overview
 from es_medical.output.results import json_value, numbers, verdict
 from es_medical.tracking import Tracker
@@ -76,14 +75,14 @@ class RunPage:
                     self.page.add_point(title, curve, epoch, means[score])
         self._pictures(validator.cases, "recon", "validation slice", epoch)
         place = f"on {len(validator.rows)} validation slices after epoch {epoch}"
-        self.page.verdict = verdict(self._label, self.without, metrics, self.baseline, place)
+        self.page.verdict = verdict(self.record.label, self.without, metrics, self.baseline, place)
         self._write()
 
     def tested(self, tester: Evaluator, epoch: int, table: Mapping[str, list[str]]) -> str:
         """Show the result of the test; return it as a sentence."""
         self._pictures(tester.cases, "test", "test slice", epoch)
         place = f"on {len(tester.rows)} test slices"
-        self.page.verdict = verdict(self._label, self.without, tester.state.metrics, self.baseline, place)
+        self.page.verdict = verdict(self.record.label, self.without, tester.state.metrics, self.baseline, place)
         self.page.table = {name: list(column) for name, column in table.items()}
         self.page.rows = [{name: json_value(value) for name, value in row.items() if name != "index"} for row in tester.rows]
         self._write(last=True)
@@ -94,11 +93,6 @@ class RunPage:
         channels, *sides = img_size
         example = torch.rand(2, channels, *(min(side, EXAMPLE) for side in sides), generator=torch.Generator().manual_seed(0))
         self.tracker.log_model(network, example, str(self.record.tags.get("bundle", "model")), epoch, self.record.register)
-
-    @property
-    def _label(self) -> str:
-        known = TABLE.get(self.record.method)
-        return self.record.method if known is None else known.label
 
     def _pictures(self, cases: Sequence[Case], series: str, kind: str, epoch: int) -> None:
         for case in cases:

@@ -21,7 +21,7 @@ from es_medical.engine.distributed import rank
 from es_medical.engine.evaluator import Case
 from es_medical.engine.synthetic_slices import synthetic_kind
 from es_medical.knobs import MAIN
-from es_medical.methods import METHODS
+from es_medical.methods import METHODS, TABLE
 from es_medical.output.pictures import picture
 from es_medical.tracking import NullTracker, Tracker, flatten, hidden
 
@@ -68,6 +68,11 @@ class Record:
     def method(self) -> str:
         """Training method, from the tags."""
         return str(self.tags.get("method", "network"))
+
+    @property
+    def label(self) -> str:
+        """The method's name in tables and sentences."""
+        return TABLE[self.method].label if self.method in TABLE else self.method
 
     @property
     def learns(self) -> bool:

@@ -1,5 +1,6 @@
 """Write measurements that are in memory to a slice file, which the bundles train on."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,8 +41,8 @@ def write_slices(
         ValueError: another operator, a subject in two splits, or shapes that do not fit.
     """
     names = [f"item{i}" for i in range(len(y))] if subjects is None else list(subjects)
-    divided = {name: {s for n, s in zip(names, splits, strict=True) if n == name} for name in names}
-    torn = [name for name, found in divided.items() if len(found) > 1]
+    divided = Counter(name for name, _ in set(zip(names, splits, strict=True)))
+    torn = [name for name in names if divided[name] > 1]
     if torn or len(names) != len(y):
         raise ValueError(f"subject {torn[0]} is in several splits" if torn else f"{len(names)} subjects for {len(y)} items")
     header, shapes = _described(physics, sigma if isinstance(sigma, int | float) else NAN)
