@@ -69,7 +69,7 @@ def reconstruct(
 
 def weights_folder(weights: Path) -> Path:
     """Return the folder of trained weights, given as such or as their file."""
-    from es_medical.engine.state_file import BEST
+    from es_medical.engine.weights.state_file import BEST
 
     if weights.is_file() and weights.name != BEST:
         raise ValueError(f"{weights} is not the file to reconstruct with: give its folder, or {BEST} in it")
@@ -83,7 +83,7 @@ def inference_file(folder: Path) -> Path:
         FileNotFoundError: there are no weights, or their bundle is unknown and not beside them.
     """
     from es_medical.engine.settings import read_knobs_of
-    from es_medical.engine.state_file import BEST
+    from es_medical.engine.weights.state_file import BEST
     from es_medical.knobs import BUNDLES
 
     name = read_knobs_of(folder / BEST).get("tags", {}).get("bundle", "")

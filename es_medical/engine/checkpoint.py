@@ -10,13 +10,13 @@ from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from es_medical.engine.distributed import gather, rank, unwrapped, wait, world_size
-from es_medical.engine.identity import Identity, architecture, complete_architecture, refuse_other_architecture
 from es_medical.engine.operators import check_operator
-from es_medical.engine.random_states import random_states, set_random_states
 from es_medical.engine.schedule import replay
-from es_medical.engine.state_file import BEST, LAST, MODEL, TRAIN_FIRST, read_state, write_state
 from es_medical.engine.trainer import Trainer
 from es_medical.engine.training_data import preparation, refuse_seen, seen, warn_of_other_pixels
+from es_medical.engine.weights.identity import Identity, architecture, complete_architecture, refuse_other_architecture
+from es_medical.engine.weights.random_states import random_states, set_random_states
+from es_medical.engine.weights.state_file import BEST, LAST, MODEL, TRAIN_FIRST, read_state, write_state
 from es_medical.inferers import Inferer
 from es_medical.losses.unsure import NAME as MULTIPLIER
 from es_medical.methods import current_name

@@ -18,7 +18,7 @@ from monai.bundle import ConfigParser, ConfigWorkflow
 from packaging.version import Version
 
 from es_medical.engine.settings import knobs_to_keep, read_knobs_of, taken_knobs
-from es_medical.engine.state_file import LAST, TRAIN_FIRST
+from es_medical.engine.weights.state_file import LAST, TRAIN_FIRST
 from es_medical.knobs import AUTO, BY_DATA, OPERATOR, read_configuration, typed_options
 from es_medical.methods import METHODS, current_name
 

@@ -12,7 +12,7 @@ from monai.bundle import ComponentLocator
 
 from es_medical.engine.auto import Choice, Settings, choose, evidence
 from es_medical.engine.methods import group_of
-from es_medical.engine.state_file import TRAIN_FIRST, read_state
+from es_medical.engine.weights.state_file import TRAIN_FIRST, read_state
 from es_medical.groups import Group
 from es_medical.inferers import complete
 from es_medical.knobs import AUTO, BY_DATA, NETWORK, OF_MACHINE, OPERATOR, same_knob

@@ -11,12 +11,12 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from es_medical import losses
 from es_medical.data import CachedSlices, SliceDataset, read_header
-from es_medical.engine.averaging import WeightAverage
 from es_medical.engine.config import positive_int
 from es_medical.engine.distributed import rank, world_size
 from es_medical.engine.methods import group_of, loss_group
 from es_medical.engine.operators import read_transmission
 from es_medical.engine.schedule import Schedule
+from es_medical.engine.weights.averaging import WeightAverage
 from es_medical.groups import Group
 from es_medical.groups.base import Transform
 from es_medical.inferers import Inferer

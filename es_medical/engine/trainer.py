@@ -13,12 +13,12 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
-from es_medical.engine.averaging import WeightAverage
 from es_medical.engine.config import positive_int
 from es_medical.engine.distributed import rank
 from es_medical.engine.progress import Progress
 from es_medical.engine.schedule import Schedule
 from es_medical.engine.step import training_step
+from es_medical.engine.weights.averaging import WeightAverage
 from es_medical.losses import Loss
 from es_medical.physics import Batch, Operator
 from es_medical.randomness import item_generator

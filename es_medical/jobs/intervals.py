@@ -9,7 +9,7 @@ from typing import Any
 from es_medical.data import file_digest
 from es_medical.engine.checkpoint import BEST
 from es_medical.engine.config import positive_int
-from es_medical.engine.identity import changed
+from es_medical.engine.weights.identity import changed
 from es_medical.groups import Group
 from es_medical.inferers import Inferer, complete
 from es_medical.methods import current_name

@@ -10,12 +10,12 @@ from ignite.engine import Engine, Events
 from monai.engines import Workflow
 from torch import Tensor
 
-from es_medical.engine.averaging import in_use
 from es_medical.engine.checkpoint import BEST, Checkpoints
 from es_medical.engine.config import kept_configuration, positive_int
 from es_medical.engine.distributed import rank, unwrapped
 from es_medical.engine.evaluator import Evaluator
 from es_medical.engine.trainer import Trainer
+from es_medical.engine.weights.averaging import in_use
 from es_medical.jobs.diagnosis_tags import diagnosis_tags
 from es_medical.jobs.model_card import write_card
 from es_medical.jobs.page import RunPage, long_use, short_use

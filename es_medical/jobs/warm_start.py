@@ -20,12 +20,12 @@ from es_medical import __version__
 from es_medical.data.atomic import whole_or_not
 from es_medical.engine.checkpoint import Checkpoints, load_first_weights
 from es_medical.engine.distributed import gather, rank, unwrapped, wait, world_size
-from es_medical.engine.identity import architecture, module_settings, weights_digest
 from es_medical.engine.schedule import Schedule
 from es_medical.engine.setup import build_dataset, build_loader, build_optimizer
 from es_medical.engine.synthetic_slices import Likeness, write_synthetic
 from es_medical.engine.trainer import Trainer
 from es_medical.engine.training_data import refuse_seen
+from es_medical.engine.weights.identity import architecture, module_settings, weights_digest
 from es_medical.jobs.warm_knobs import WarmKnobs
 from es_medical.losses import SupervisedOnSplits
 from es_medical.physics import Operator

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from es_medical.data import file_digest
 from es_medical.engine.settings import knobs_to_keep, read_knobs_of, taken_knobs
-from es_medical.engine.state_file import BEST, LAST
+from es_medical.engine.weights.state_file import BEST, LAST
 from es_medical.knobs import logged_knobs
 from es_medical.reconstruct import app
 from es_medical.tracking import with_hidden

@@ -11,8 +11,8 @@ from tiny import CENTER, SIGMA, Parts, causes, execute, workflow, write_slices
 from data_prep.inference import ct_file, image_file, raise_failures, scan_file, slice_file
 from data_prep.run.manifest import PrepError, Pseudonyms, default_salt
 from es_medical.data import read_header
-from es_medical.engine.state_file import BEST, write_state
 from es_medical.engine.training_data import preparation
+from es_medical.engine.weights.state_file import BEST, write_state
 
 KNOBS = (2.0, CENTER, SIGMA)
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from es_medical.engine.averaging import WeightAverage, in_use
 from es_medical.engine.setup import build_average
+from es_medical.engine.weights.averaging import WeightAverage, in_use
 from es_medical.networks import Accelerated, Penalised, unet
 
 

@@ -11,7 +11,6 @@ from tiny import Parts, names
 
 from es_medical.data import read_header
 from es_medical.engine import checkpoint as checkpoint_module
-from es_medical.engine.averaging import in_use
 from es_medical.engine.checkpoint import (
     BEST,
     LAST,
@@ -23,6 +22,7 @@ from es_medical.engine.checkpoint import (
     set_random_states,
 )
 from es_medical.engine.distributed import parallel, stop
+from es_medical.engine.weights.averaging import in_use
 from es_medical.physics import Batch
 
 

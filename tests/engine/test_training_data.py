@@ -9,8 +9,8 @@ import torch
 from tiny import causes, execute, workflow, write_slices
 
 from es_medical.data.pixels import Pixels, cut
-from es_medical.engine.state_file import BEST, LAST, read_state
 from es_medical.engine.training_data import preparation, refuse_seen, seen, warn_of_other_pixels
+from es_medical.engine.weights.state_file import BEST, LAST, read_state
 
 EVALUATE = ["train.yaml", "evaluate.yaml"]
 
