@@ -39,7 +39,7 @@ def complete(settings: Settings) -> Settings:
 
 
 class Inferer:
-    """f_bar(y, A) = 1/J sum_j f(y_1^(j) + alpha omega^(j), A_1^(j)), equation (14) of the paper.
+    """f_bar(y, A) = 1/J sum_j f(y_1^(j) + alpha omega^(j), A_1^(j)), equation (12) of the paper.
 
     Each of the J samples has its own split, recorruption noise and random g. Networks that were trained on whole
     measurements (supervised) are given all of y and averaged over the group instead, and the splits only give their

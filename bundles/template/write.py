@@ -2,10 +2,11 @@
 
 A user may copy the folder of a bundle elsewhere, so nothing in it refers to another bundle. The common files are written
 from the templates in `configs/` (jinja2); `<bundle>.yaml` next to this file has the values specific to one bundle. Overlays
-(`demo.yaml`, ...) and docs are written by hand, in the bundle.
+(`demo.yaml`, ...) and docs are written by hand, in the bundle. `docs/knobs.md` is made from the comments of the configurations.
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -23,25 +24,54 @@ def main() -> None:
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-            print(path.relative_to(BUNDLES))
+            print(path.relative_to(BUNDLES.parent))
 
 
 def written() -> dict[Path, str]:
     """Return the text of each file that this command writes, for all bundles."""
-    return {path: text for part in sorted(HERE.glob("*.yaml")) for path, text in _bundle(part).items()}
+    parts = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(HERE.glob("*.yaml"))}
+    commented, files = {}, {}
+    for name, part in parts.items():
+        commented[name], texts = _bundle({"name": name, **part})
+        files |= {BUNDLES / name / path: text for path, text in texts.items()}
+    files[BUNDLES.parent / "docs" / "knobs.md"] = _render("knobs.md", {"sections": _sections(commented)})
+    return files
 
 
-def _bundle(part: Path) -> dict[Path, str]:
-    """Return the texts of one bundle; the file `part` has its specific values."""
-    given = {"name": part.stem, **yaml.safe_load(part.read_text(encoding="utf-8"))}
+def _bundle(given: dict[str, Any]) -> tuple[str, dict[str, str]]:
+    """Return one bundle's configurations with their comments, and the texts of its files."""
     configs = {name: _render(name, given) for name in PLAIN}
     training = yaml.safe_load(configs["train.yaml"])
-    inference = yaml.safe_load(_render("inference.yaml", given | {"training": training}))
-    configs["inference.json"] = _json_by_line(inference)
+    inference = _render("inference.yaml", given | {"training": training})
+    configs["inference.json"] = _json_by_line(yaml.safe_load(inference))
     configs["metadata.json"] = json.dumps(yaml.safe_load(_render("metadata.yaml", given)), indent=2) + "\n"
-    root = BUNDLES / part.stem
     licence = (BUNDLES.parent / "LICENSE").read_text(encoding="utf-8")
-    return {root / "LICENSE": licence, **{root / "configs" / name: text for name, text in configs.items()}}
+    files = {"LICENSE": licence, **{f"configs/{name}": text for name, text in configs.items()}}
+    return configs["train.yaml"] + inference, files
+
+
+def _sections(commented: dict[str, str]) -> dict[str, list[dict[str, str]]]:
+    """Return the knobs under each `# --- section` of the bundles' configurations: name, default and comment."""
+    found: dict[str, dict[str, tuple[str, dict[str, list[str]]]]] = {}
+    for bundle, text in commented.items():
+        for section, name, value, note in re.findall(r"^(?:# --- (.*)|(\w+): (.*?)  # (.*))$", text, re.MULTILINE):
+            if section:
+                knobs = found.setdefault(section, {})
+            else:
+                knobs.setdefault(name, (note, {}))[1].setdefault(value, []).append(bundle)
+    return {
+        section: [
+            {"name": name, "default": _default(values, len(commented)), "note": note} for name, (note, values) in knobs.items()
+        ]
+        for section, knobs in found.items()
+    }
+
+
+def _default(values: dict[str, list[str]], n_bundles: int) -> str:
+    """Return the default of a knob, and of which bundles where they differ or some have no such knob."""
+    if [len(bundles) for bundles in values.values()] == [n_bundles]:
+        return f"`{next(iter(values))}`"
+    return "; ".join(f"`{value}` ({', '.join(bundles)})" for value, bundles in values.items())
 
 
 def _render(name: str, given: dict[str, Any]) -> str:
@@ -58,9 +88,9 @@ def _flow(value: object) -> str:
     return yaml.safe_dump([value], default_flow_style=True, sort_keys=False, width=10**6)[1:-2]
 
 
-def _knobs(values: dict[str, object]) -> str:
-    """Return top-level entries, one per line: `views: 50`."""
-    return "\n".join(f"{name}: {_flow(value)}" for name, value in values.items())
+def _knobs(values: dict[str, object], notes: dict[str, str]) -> str:
+    """Return top-level entries, one per line: `views: 50  # number of views`."""
+    return "\n".join(f"{name}: {_flow(value)}  # {notes[name]}" for name, value in values.items())
 
 
 def _references(names: list[str]) -> str:

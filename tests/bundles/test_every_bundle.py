@@ -43,14 +43,21 @@ each_overlay = pytest.mark.parametrize(("bundle", "overlay"), PAIRS)
 # --- files and metadata
 
 
-@pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.relative_to(BUNDLES).as_posix())
+@pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.relative_to(BUNDLES.parent).as_posix())
 def test_committed_file_is_what_the_template_gives(path):
     assert path.read_text() == WRITTEN[path], f"{path} differs from its template: run python bundles/template/write.py"
 
 
 def test_template_writes_every_bundle():
-    assert {path.relative_to(BUNDLES).parts[0] for path in WRITTEN} == set(BUNDLE_NAMES)
-    assert len(WRITTEN) == 8 * len(BUNDLE_NAMES)  # seven configurations and the licence
+    assert {path.parts[len(BUNDLES.parts)] for path in WRITTEN if path.is_relative_to(BUNDLES)} == set(BUNDLE_NAMES)
+    assert len(WRITTEN) == 8 * len(BUNDLE_NAMES) + 1  # seven configurations and the licence; docs/knobs.md
+
+
+@each_bundle
+def test_every_knob_says_what_it_is(bundle):
+    """The table of knobs, docs/knobs.md, has those with a comment."""
+    knobs = (configs(bundle) / "train.yaml").read_text().split("\nrun_name:")[0].splitlines()
+    assert [line for line in knobs if line and not line.startswith("#") and "  # " not in line] == []
 
 
 @each_bundle
