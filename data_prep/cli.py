@@ -12,7 +12,7 @@ from data_prep.demo.cli import app as demo_app
 from data_prep.images.options import DIV2KOptions, MNISTOptions
 from data_prep.mr_images.options import MROptions
 from data_prep.mri.options import FastMRIOptions
-from data_prep.run.options import DryRun, Out, Overwrite, Salt, Workers, command, prep_run
+from data_prep.run.options import DryRun, Engine, Out, Overwrite, Salt, command, prep_run
 from data_prep.sinogram.geometry_file import print_example
 from data_prep.sinogram.options import SinogramOptions
 from data_prep.synthetic.options import SyntheticOptions
@@ -37,7 +37,7 @@ def fastmri(
     src: Annotated[Path, typer.Argument(help="Folder (searched recursively) or one file of fastMRI volumes or raw data.")],
     out: Out,
     options: FastMRIOptions,
-    workers: Workers = None,
+    engine: Engine,
     salt: Salt = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check every file; write nothing.")] = False,
     overwrite: Overwrite = False,
@@ -57,7 +57,7 @@ def fastmri(
     """
     from data_prep.mri.fastmri import prepare
 
-    with prep_run("fastmri", out, "fastmri.h5", options, salt, workers) as run:
+    with prep_run("fastmri", out, "fastmri.h5", options, salt, engine=engine, source=src) as run:
         return prepare(run, src, dry_run, overwrite)
 
 
@@ -66,7 +66,7 @@ def mr(
     src: Annotated[Path, typer.Argument(help="Folder (searched recursively) or one file: .nii, .nii.gz, .nrrd or .mha.")],
     out: Out,
     options: MROptions,
-    workers: Workers = None,
+    engine: Engine,
     salt: Salt = None,
     dry_run: DryRun = False,
     overwrite: Overwrite = False,
@@ -83,7 +83,7 @@ def mr(
     """
     from data_prep.mr_images.archive import prepare
 
-    with prep_run("mr", out, "mr.h5", options, salt, workers) as run:
+    with prep_run("mr", out, "mr.h5", options, salt, engine=engine, source=src) as run:
         return prepare(run, src, dry_run, overwrite)
 
 
@@ -92,7 +92,7 @@ def lidc(
     src: Annotated[Path, typer.Argument(help="Folder (searched recursively, by content) or one DICOM file.")],
     out: Out,
     options: LIDCOptions,
-    workers: Workers = None,
+    engine: Engine,
     salt: Salt = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be taken, and why the rest is not; write nothing.")
@@ -114,7 +114,7 @@ def lidc(
     """
     from data_prep.ct.lidc import prepare
 
-    with prep_run("lidc", out, "lidc.h5", options, salt, workers) as run:
+    with prep_run("lidc", out, "lidc.h5", options, salt, engine=engine, source=src) as run:
         return prepare(run, src, dry_run, overwrite)
 
 
@@ -123,13 +123,13 @@ def sinogram(
     src: Annotated[Path, typer.Argument(help="Folder (searched recursively, by content) or one file of sinograms.")],
     out: Out,
     options: SinogramOptions,
+    engine: Engine,
     example_geometry: Annotated[
         bool, typer.Option("--example-geometry", help="Print a geometry file and end.", callback=print_example, is_eager=True)
     ] = False,
     preview: Annotated[
         bool, typer.Option("--preview", help="Also write a picture (OUT.preview.png) of up to four slices, without a network.")
     ] = False,
-    workers: Workers = None,
     salt: Salt = None,
     dry_run: DryRun = False,
     overwrite: Overwrite = False,
@@ -146,7 +146,7 @@ def sinogram(
     """
     from data_prep.sinogram.measured import prepare
 
-    with prep_run("sinogram", out, "sinograms.h5", options, salt, workers) as run:
+    with prep_run("sinogram", out, "sinograms.h5", options, salt, engine=engine, source=src) as run:
         return prepare(run, src, dry_run, overwrite, preview)
 
 
@@ -155,7 +155,7 @@ def div2k(
     src: Annotated[Path, typer.Argument(help="Folder that holds DIV2K, or any other images (searched recursively).")],
     out: Out,
     options: DIV2KOptions,
-    workers: Workers = None,
+    engine: Engine,
     salt: Salt = None,
     dry_run: DryRun = False,
     overwrite: Overwrite = False,
@@ -176,7 +176,7 @@ def div2k(
     """
     from data_prep.images.div2k import prepare
 
-    with prep_run("div2k", out, "div2k.h5", options, salt, workers) as run:
+    with prep_run("div2k", out, "div2k.h5", options, salt, engine=engine, source=src) as run:
         return prepare(run, src, dry_run, overwrite)
 
 

@@ -16,8 +16,8 @@ from data_prep.ct.series import CTSeries
 from data_prep.ct.simulation import BATCH, Labelled, Scanner
 from data_prep.ct.slice import HIGHEST
 from data_prep.ct.slice import prepare as prepare_slice
-from data_prep.run.folders import digest_or_nothing
-from data_prep.run.manifest import Outcome, Pseudonyms, check_replaceable
+from data_prep.run.folders import digest_or_nothing, no_digest
+from data_prep.run.manifest import Outcome, Pseudonyms, check_replaceable, lost_file
 from data_prep.run.plan import Inventory, Made, Plan, Preview, Tally, Task
 from data_prep.run.runner import PrepRun, noise_and_truth, run, show_preview
 from data_prep.run.splits import BEYOND, split_subjects
@@ -57,7 +57,7 @@ def prepare(prep: PrepRun[LIDCOptions], source: Path, dry_run: bool = False, ove
     """
     with quiet_pydicom():
         check_replaceable(prep.out, overwrite)
-        archive = scan(source, prep.out, partial(prep.mapped, label="headers"), bool(prep.options.burned_in))
+        archive = scan(source, prep.out, partial(prep.mapped, label="headers", lost=lost_file), bool(prep.options.burned_in))
         if not archive.series:
             prep.give_up(archive.outcomes, f"no CT series among {archive.n_files} files of {source}")
         prep.say(*one_patient(archive.series, prep.options))
@@ -125,7 +125,7 @@ def chosen_slices(prep: PrepRun[LIDCOptions], source: Path, planned: Sequence[Pl
     """One task per slice; reads all files to compute their digests (each frame of an enhanced image has one of its own)."""
     chosen = [(item, number, item.series.slices[number].file) for item in planned for number in item.indices]
     paths = {file.name: source / file.name if source.is_dir() else source for _, _, file in chosen}
-    digests = dict(zip(paths, prep.mapped(digest_or_nothing, list(paths.values()), "digests"), strict=True))
+    digests = dict(zip(paths, prep.mapped(digest_or_nothing, list(paths.values()), "digests", no_digest), strict=True))
     return [
         Task(
             item.series.name,
@@ -162,6 +162,7 @@ def plan(prep: PrepRun[LIDCOptions], planned: Sequence[Planned], tasks: Sequence
         measure=scanner.records,
         batch=BATCH,
         what=f"{len(planned)} series",
+        setting=quiet_pydicom,
     )
 
 

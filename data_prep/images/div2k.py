@@ -19,7 +19,7 @@ from data_prep.images.image_file import SUFFIXES, Picture, image_size, quiet_pil
 from data_prep.images.inpainting import Camera, Photo, describe, photo_plan
 from data_prep.images.options import DIV2KOptions, Resize
 from data_prep.run.folders import Source, digest_or_nothing, listed, regular, without_copies
-from data_prep.run.manifest import Outcome, PrepError, Pseudonyms, check_replaceable
+from data_prep.run.manifest import LOST, Outcome, PrepError, Pseudonyms, check_replaceable
 from data_prep.run.plan import Inventory, Task
 from data_prep.run.runner import PrepRun, measured_by, run
 from data_prep.run.splits import BEYOND, Shares, split_subjects
@@ -78,7 +78,11 @@ def plan(prep: PrepRun[DIV2KOptions], source: Path) -> tuple[Inventory, list[Tas
     roles, outside = divided(source, found)
     prep.say(*missing(roles))
     work = partial(_examine, roles=roles, crop=prep.options.crop)
-    examined = list(prep.mapped(work, [source for source in found if source.name in roles], "headers"))
+
+    def lost(source: Source) -> Examined:
+        return Examined(source, roles[source.name], "", LOST)
+
+    examined = list(prep.mapped(work, [source for source in found if source.name in roles], "headers", lost))
     broken = [Outcome(image.source.name, "failed", image.problem) for image in examined if image.problem]
     whole = sorted((one for one in examined if not one.problem), key=lambda one: (one.role != "test", one.source.name))
     kept, copies = without_copies(whole, lambda image: image.digest, lambda image: image.source.name)

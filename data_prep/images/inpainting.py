@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
-from data_prep.images.image_file import Picture, read_image
+from data_prep.images.image_file import Picture, quiet_pillow, read_image
 from data_prep.images.options import MaskKind
 from data_prep.run.manifest import PrepError, Pseudonyms
 from data_prep.run.plan import Made, Plan, Task, image_outcomes
@@ -159,7 +159,7 @@ def photo_plan(
 ) -> Plan[Photo]:
     """Plan for the runner to prepare some photographs; `target` says what the ground truth is."""
     make = partial(make_photo, camera=camera, cut=cut, pseudonyms=prep.pseudonyms)
-    return Plan(camera, camera.shapes, make, tasks, partial(image_outcomes, target=target))
+    return Plan(camera, camera.shapes, make, tasks, partial(image_outcomes, target=target), setting=quiet_pillow)
 
 
 def describe(header: SliceHeader) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -17,8 +18,8 @@ from data_prep.mr_images.slices import Prepared, Size, new_size, new_spacing
 from data_prep.mr_images.slices import prepare as prepare_slices
 from data_prep.mr_images.subjects import by_content, statement, subjects_of
 from data_prep.mri.normalisation import Acquisition, VolumeRange
-from data_prep.run.folders import Source, digest_or_nothing, find_files, without_copies
-from data_prep.run.manifest import Outcome, PrepError, Pseudonyms, SkipError, check_replaceable
+from data_prep.run.folders import Source, digest_or_nothing, find_files, no_digest, without_copies
+from data_prep.run.manifest import Outcome, PrepError, Pseudonyms, SkipError, check_replaceable, lost_file
 from data_prep.run.plan import Inventory, Made, Plan, Tally, Task
 from data_prep.run.runner import PrepRun, measured_by, run
 from data_prep.run.splits import BEYOND, split_subjects
@@ -65,7 +66,7 @@ def prepare(prep: PrepRun[MROptions], source: Path, dry_run: bool = False, overw
     Raises:
         PrepError: no input, nothing to write, or OUT exists and is no slice file.
     """
-    with quiet(), quiet_pydicom():
+    with _quiet_readers():
         check_replaceable(prep.out, overwrite)
         archive = examine(prep, source)
         if not archive.scans:
@@ -79,6 +80,12 @@ def prepare(prep: PrepRun[MROptions], source: Path, dry_run: bool = False, overw
         return run(prep, inventory, partial(plan, prep, planned), lines, dry_run, overwrite)
 
 
+@contextmanager
+def _quiet_readers() -> Iterator[None]:
+    with quiet(), quiet_pydicom():
+        yield
+
+
 def examine(prep: PrepRun[MROptions], source: Path) -> Archive:
     """Read the header of every file, and find the volumes.
 
@@ -86,11 +93,12 @@ def examine(prep: PrepRun[MROptions], source: Path) -> Archive:
         PrepError: the source does not exist or holds no file, or the pattern of subjects is not found in a name.
     """
     files, outcomes = find_files(source, prep.out)
-    digests = list(prep.mapped(digest_or_nothing, [file.path for file in files], "digests"))
+    digests = list(prep.mapped(digest_or_nothing, [file.path for file in files], "digests", no_digest))
     subjects = subjects_of([file.name for file in files if _is_image(file)], prep.options.subject_pattern)
     pairs = list(zip(files, digests, strict=True))
     frames, scans = list[Frame](), list[Scan]()
-    for found in prep.mapped(partial(_examined, subjects=subjects, options=prep.options), pairs, "headers"):
+    examined = partial(_examined, subjects=subjects, options=prep.options)
+    for found in prep.mapped(examined, pairs, "headers", lambda item: lost_file(item[0])):
         if isinstance(found, Scan):
             scans.append(found)
         elif isinstance(found, Outcome):
@@ -151,6 +159,7 @@ def plan(prep: PrepRun[MROptions], planned: Sequence[Planned]) -> Plan[Planned]:
         coils=options.coils,
         measure=partial(measure, acquisition=acquisition, options=options),
         what=f"{len(planned)} volumes",
+        setting=_quiet_readers,
     )
 
 

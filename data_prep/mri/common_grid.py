@@ -164,7 +164,7 @@ def common_recording(
         whiten=options.whiten,
         with_image=options.with_image and not stored,
         target_rss=options.target == "rss",
-        fields=fields,
+        fields=unusual(fields, size),
     )
     return recording, misfits
 
@@ -173,6 +173,11 @@ def _field(volume: RecordedVolume, size: Size, grid: Grid, native_width: bool) -
     """(h, w) recorded pixels that cover the grid of the file; recorded columns are kept, and those of undersampled volumes."""
     kept = native_width or volume.mask is not None
     return size if kept else field_of(size, grid.spacing or volume.spacing, volume.pixel)
+
+
+def unusual(fields: Mapping[str, Size], size: Size) -> dict[str, Size]:
+    """The fields that differ from the size; no other volume's part depends on them."""
+    return {digest: field for digest, field in fields.items() if field != size}
 
 
 def measured_window(volume: RecordedVolume, fields: Mapping[str, Size], size: Size, axis: int) -> tuple[int, int]:

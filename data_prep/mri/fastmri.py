@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 
 from data_prep.mri.array_file import SUFFIXES as ARRAYS
 from data_prep.mri.array_file import read_axes
-from data_prep.mri.common_grid import Grid, common_grid, common_recording, field_of, grid_note, pixel_remark
+from data_prep.mri.common_grid import Grid, common_grid, common_recording, field_of, grid_note, pixel_remark, unusual
 from data_prep.mri.fastmri_file import unlike
 from data_prep.mri.options import FastMRIOptions
 from data_prep.mri.recorded import Layout, RecordedTarget, RecordedVolume, inspect_recorded
 from data_prep.mri.recording import Recording
 from data_prep.mri.simulation import Simulation, Volume, Wanted, inspect
 from data_prep.mri.twix_file import TWIX
-from data_prep.run.folders import Source, digest_or_nothing, find_sources, without_copies
-from data_prep.run.manifest import SUFFIXES, Outcome, PrepError, Pseudonyms, SkipError, check_replaceable
+from data_prep.run.folders import Source, digest_or_nothing, find_sources, no_digest, without_copies
+from data_prep.run.manifest import SUFFIXES, Outcome, PrepError, Pseudonyms, SkipError, check_replaceable, lost_file
 from data_prep.run.plan import Inventory, Made, Plan, Preview, Tally, Task
 from data_prep.run.runner import PrepRun, run
 from data_prep.run.splits import BEYOND, split_subjects
@@ -56,7 +56,7 @@ def prepare(prep: PrepRun[FastMRIOptions], source: Path, dry_run: bool = False, 
     """
     sources, stray = find_sources(source, prep.out, suffixes_of(prep.options))
     check_replaceable(prep.out, overwrite)
-    digests = list(prep.mapped(digest_or_nothing, [item.path for item in sources], "digests"))
+    digests = list(prep.mapped(digest_or_nothing, [item.path for item in sources], "digests", no_digest))
     items = list(zip(sources, digests, strict=True))
     inventory = Inventory({item.name: digest for item, digest in items}, stray, digests)
     return run(prep, inventory, partial(plan, prep, source, items, stray), report_targets, dry_run, overwrite)
@@ -77,7 +77,7 @@ def plan(
         PrepError: no usable volume.
     """
     options = prep.options
-    found = list(prep.mapped(partial(check, options=options), items, "checks"))
+    found = list(prep.mapped(partial(check, options=options), items, "checks", lambda item: lost_file(item[0])))
     outcomes = [item for item in found if isinstance(item, Outcome)]
     volumes = [item for item in found if not isinstance(item, Outcome)]
     if not volumes:
@@ -146,7 +146,7 @@ def choose_pipeline(volumes: Sequence[AnyVolume], options: FastMRIOptions, grid:
     wanted = {image.digest: grid.spacing or image.spacing for image in images}
     fields = {image.digest: field_of(grid.size, wanted[image.digest], image.spacing) for image in images}
     misfits = {image.digest: cause for image in images if (cause := unlike(wanted[image.digest], image.spacing))}
-    return Simulation(grid.size, *knobs, by=options.normalise or "slice", fields=fields), misfits
+    return Simulation(grid.size, *knobs, by=options.normalise or "slice", fields=unusual(fields, grid.size)), misfits
 
 
 def note(grid: Grid, options: FastMRIOptions, volume: AnyVolume) -> str:

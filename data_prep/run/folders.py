@@ -131,6 +131,11 @@ def digest_or_nothing(path: Path) -> str:
     return hashlib.sha256("".join([own, *parts]).encode()).hexdigest() if parts else own
 
 
+def no_digest(_: Path) -> str:
+    """The digest of a file that ends each process that reads it: as of one that cannot be read."""
+    return ""
+
+
 def _without_parts(files: list[Source], outcomes: list[Outcome]) -> tuple[list[Source], list[Outcome]]:
     """The files but those that another HDF5 file leads to: their data are read with it, once; and the outcomes with theirs."""
     parts = {os.path.realpath(part) for item in files if _is_named(item.path, SUFFIXES) for part in _parts(item.path)}

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,6 +62,22 @@ class Outcome:
     target: str = ""
     split: str = ""
     volumes: Sequence[str] = ()
+
+
+LOST = "the process that reads it ends again and again: not enough memory, or a file that crashes its reader"
+
+
+class Named(Protocol):
+    """A source file."""
+
+    @property
+    def name(self) -> str:
+        """Its path below the source folder."""
+
+
+def lost_file(source: Named) -> Outcome:
+    """The outcome of a file at which one process after the other ends."""
+    return Outcome(source.name, "failed", LOST)
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from data_prep.run.manifest import Outcome
+from data_prep.run.manifest import Outcome, PrepError
 from es_medical.data import Shapes, SliceHeader, SliceRecord
 
 W = TypeVar("W")
@@ -60,14 +61,14 @@ class Made(NamedTuple):
     """Result of a task.
 
     Attributes:
-        records: its slices, in order, or the input of `Plan.measure` if the plan has one.
+        records: its slices, in order, or the input of `Plan.measure` if the plan has one; looked at once.
         notes: notes on these slices for the user, without names; counted for each source.
         failure: why there are no slices, without names or paths: it goes into the manifest.
         content: hash of the result; of several tasks with the same hash only the first is kept. "" disables this check.
         detail: further text on a failure for the terminal; never stored.
     """
 
-    records: Sequence[Any] = ()
+    records: Any = ()
     notes: Sequence[str] = ()
     failure: str = ""
     content: str = ""
@@ -148,6 +149,7 @@ class Plan(Generic[W]):
         whole: sources of which every slice is taken: if their records lack a `data_range`, it is their common maximum.
         what: number and name of the sources, for the error if no slice can be made from them; "" counts files.
         preview: text of a dry run; None makes every slice and stores none.
+        setting: what a process needs around `make` and `measure`, such as readers that print nothing.
     """
 
     operator: Operator
@@ -162,10 +164,20 @@ class Plan(Generic[W]):
     whole: frozenset[str] = frozenset()
     what: str = ""
     preview: Preview | None = None
+    setting: Callable[[], AbstractContextManager[Any]] = nullcontext
 
     def __post_init__(self) -> None:
         if self.batch > 1 and not all(task.file for task in self.tasks):
             raise ValueError("slices measured together cannot be taken back: expected tasks whose files fail alone")
+
+    def attempt(self, task: Task[W]) -> Made:
+        """Make the slices of a task, or say why there are none: one bad file never stops the others."""
+        try:
+            return self.make(task.work)
+        except PrepError as error:
+            return Made(failure=str(error), detail=error.detail)
+        except Exception as error:  # its message may hold content of the file
+            return Made(failure=f"unexpected {type(error).__name__}")
 
     @property
     def size(self) -> tuple[int, int]:

@@ -20,7 +20,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, Protocol, TypeVar
@@ -41,13 +40,16 @@ from data_prep.run.manifest import (
     split_counts,
     write_manifest,
 )
-from data_prep.run.plan import Inventory, Made, Plan, Preview, Tally, Task, W
+from data_prep.run.plan import Inventory, Plan, Preview, Tally
 from data_prep.run.workers import R, T, ordered_map, tracked
 from es_medical.data import SliceHeader, SliceWriter, read_header
+from es_medical.data.virtual import VirtualWriter
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
     from rich.console import Console
+
+    from data_prep.run.cluster import Cluster
 
     class Knobs(DataclassInstance, Protocol):
         """The options of any command."""
@@ -73,6 +75,7 @@ class PrepRun(Generic[O]):
         workers: number of threads.
         pool: the threads, or None to work in this one; see `data_prep.run.workers.worker_pool`.
         console: where messages are printed.
+        cluster: processes that do the work in place of the threads, if any.
     """
 
     command: str
@@ -82,6 +85,7 @@ class PrepRun(Generic[O]):
     workers: int
     pool: Executor | None
     console: Console
+    cluster: Cluster | None = None
 
     @property
     def pseudonyms(self) -> Pseudonyms:
@@ -94,8 +98,19 @@ class PrepRun(Generic[O]):
         kept = {name: value for name, (value, metadata) in knobs.items() if value is not None or metadata != OMIT_NONE}
         return {"command": self.command, "recipe": RECIPE, **kept}
 
-    def mapped(self, function: Callable[[T], R], items: Sequence[T], label: str) -> Iterator[R]:
-        """Apply a function in the threads of this run; the results are in order, with a progress bar."""
+    def mapped(
+        self, function: Callable[[T], R], items: Sequence[T], label: str, lost: Callable[[T], R] | None = None
+    ) -> Iterator[R]:
+        """Apply a function in the threads or processes of this run; the results are in order, with a progress bar.
+
+        Args:
+            function: the function.
+            items: its arguments.
+            label: of the progress bar.
+            lost: the result of an item at which a process ends again and again; None ends the run.
+        """
+        if self.cluster is not None:
+            return tracked(self.cluster.mapped(function, items, lost), len(items), label)
         return tracked(ordered_map(function, items, self.pool, 2 * self.workers), len(items), label)
 
     def say(self, *lines: str) -> None:
@@ -181,7 +196,7 @@ def _dry_run(prep: PrepRun[Any], inventory: Inventory, plan: Plan[Any]) -> bool:
     left_out = [*inventory.outcomes, *plan.outcomes]
     if plan.preview is not None:
         return show_preview(prep, plan.preview, left_out)
-    gathered = _gather(prep, plan, None, inventory.sources)
+    gathered = _gather(replace(prep, cluster=None), plan, None, inventory.sources)
     size, n = " x ".join(map(str, plan.size)), gathered.splits.total()
     slices = f"{n} slices of {size} ({split_counts(gathered.splits)})"
     return show_preview(prep, Preview((), slices), [*left_out, *gathered.outcomes])
@@ -192,11 +207,14 @@ def _write(prep: PrepRun[Any], inventory: Inventory, plan: Plan[Any], digest: st
     lineage = {source_hash(name, prep.pseudonyms): source_digest for name, source_digest in inventory.sources.items()}
     acquisition = plan.operator.header()
     header = replace(acquisition, configuration=prep.configuration(), source_digests=lineage, digest=digest)
-    with SliceWriter(prep.out, header, plan.size, plan.operator.with_image, plan.coils, plan.shapes) as writer:
+    kind = VirtualWriter if prep.cluster is not None and prep.cluster.keep else SliceWriter
+    with kind(prep.out, header, plan.size, plan.operator.with_image, plan.coils, plan.shapes) as writer:
         outcomes = [*inventory.outcomes, *plan.outcomes, *_gather(prep, plan, writer, inventory.sources).outcomes]
         if writer.n == 0:
             prep.give_up(outcomes, f"no slice could be made of {plan.what or f'{len(inventory.sources)} files'}")
     write_manifest(prep.out, digest, outcomes, prep.pseudonyms)
+    if prep.cluster is not None:
+        prep.cluster.tidy()
     return outcomes
 
 
@@ -209,9 +227,14 @@ class RunOutcomes(NamedTuple):
 
 def _gather(prep: PrepRun[Any], plan: Plan[Any], writer: SliceWriter | None, digests: Mapping[str, str]) -> RunOutcomes:
     """Make the slices of every task and write them, source by source."""
-    gathered, sink, seen = RunOutcomes([], Counter()), _Sink(plan, writer), set[str]()
-    results = prep.mapped(partial(_made, make=plan.make), plan.tasks, "slices")
-    for name, group in groupby(zip(plan.tasks, results, strict=True), key=lambda pair: pair[0].source):
+    gathered, seen = RunOutcomes([], Counter()), set[str]()
+    if prep.cluster is not None and writer is not None:
+        results = prep.cluster.results(plan, prep.configuration(), digests, prep.say)
+        sink = _Sink(replace(plan, measure=list, batch=1), writer)
+    else:
+        results = zip(plan.tasks, prep.mapped(plan.attempt, plan.tasks, "slices"), strict=True)
+        sink = _Sink(plan, writer)
+    for name, group in groupby(results, key=lambda pair: pair[0].source):
         tally, own = Tally(name), set[str]()
         sink.begin()
         for task, made in group:
@@ -225,8 +248,7 @@ def _gather(prep: PrepRun[Any], plan: Plan[Any], writer: SliceWriter | None, dig
                 continue
             own.add(made.content)
             tally.notes.update(made.notes)
-            tally.splits.update(record.split for record in made.records)
-            sink.add(made.records, task.digest or digests.get(name, ""), name)
+            sink.add(made.records, task.digest or digests.get(name, ""), tally)
         if tally.broken:  # its slices are taken back: a later copy of one is the first
             tally.splits.clear()
         else:
@@ -236,15 +258,6 @@ def _gather(prep: PrepRun[Any], plan: Plan[Any], writer: SliceWriter | None, dig
         gathered.outcomes.extend(plan.report(tally))
     sink.flush()
     return gathered._replace(outcomes=[sink.named(outcome) for outcome in gathered.outcomes])
-
-
-def _made(task: Task[W], make: Callable[[W], Made]) -> Made:
-    try:
-        return make(task.work)
-    except PrepError as error:
-        return Made(failure=str(error), detail=error.detail)
-    except Exception as error:  # one bad file never stops the others; its message may hold content of the file
-        return Made(failure=f"unexpected {type(error).__name__}")
 
 
 class _Sink:
@@ -260,11 +273,14 @@ class _Sink:
         self.start = self.writer.n if self.writer is not None else 0
         self.levels = list[tuple[float, float, float]]()  # scale, maximum in raw units and data_range of each slice
 
-    def add(self, slices: Sequence[Any], digest: str, name: str) -> None:
-        """Add slices of a source's file with this SHA-256, and write them once a batch is complete."""
-        for item in slices if self.writer is not None else ():
+    def add(self, slices: Iterable[Any], digest: str, tally: Tally) -> None:
+        """Count and add slices of a source's file with this SHA-256, and write them once a batch is complete."""
+        for item in slices:
+            tally.splits[item.split] += 1
+            if self.writer is None:
+                continue
             self.pending.append(item)
-            self.sources.append((digest[:SOURCE_DIGITS], name))
+            self.sources.append((digest[:SOURCE_DIGITS], tally.name))
             if len(self.pending) == self.plan.batch:
                 self.flush()
 

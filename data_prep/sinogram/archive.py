@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from data_prep.run.manifest import Outcome, PrepError
+from data_prep.run.manifest import LOST, Outcome, PrepError
 from data_prep.run.runner import PrepRun
 from data_prep.sinogram.beam import NAN, Acquisition, Beam, even_views, merged_bins, with_centre
 from data_prep.sinogram.centre import estimated_centre, other_hand_fits
@@ -207,8 +207,9 @@ def shared_scanner(prep: PrepRun[SinogramOptions], files: Sequence[File]) -> tup
     more += _hand_notes(beam, files[0].items[0], options)
     left_out = {outcome.name for outcome in deviating}
     items = [item for file in files if file.name not in left_out for item in file.items]
+
     mask = np.ones(acquisition.geometry(options.size, pixel).shape, bool)
-    for row in prep.mapped(partial(_or_failure, acquisition=acquisition, options=options), items, "rays"):
+    for row in prep.mapped(partial(_or_failure, acquisition=acquisition, options=options), items, "rays", _lost):
         mask &= row.usable if isinstance(row, Corrected) else True
     if mask.mean() < ENOUGH:
         raise PrepError(f"only {mask.mean():.0%} of the rays are usable in all slices: see --outliers, --floor and --slices")
@@ -237,7 +238,10 @@ def shared_beam(prep: PrepRun[SinogramOptions], files: Sequence[File]) -> tuple[
         how, centres = "given", [file.scan.beam.centre for file in same]
     else:
         middle = [file.items[len(file.items) // 2] for file in same]
-        how, centres = "estimated", list(prep.mapped(partial(_centre, options=prep.options), middle, "centres"))
+        how, centres = (
+            "estimated",
+            list(prep.mapped(partial(_centre, options=prep.options), middle, "centres", _lost)),
+        )
     known = [one for one in centres if not isinstance(one, PrepError)]
     if not known:
         raise next(one for one in centres if isinstance(one, PrepError))
@@ -264,6 +268,10 @@ def _centre(item: Item, options: SinogramOptions) -> float | PrepError:
         return estimated_centre(scan.beam, filled_bins(corrected_row(scan, item.row, options)))
     except PrepError as error:
         return error
+
+
+def _lost(_: Item) -> PrepError:
+    return PrepError(LOST)
 
 
 def _or_failure(item: Item, acquisition: Acquisition, options: SinogramOptions) -> Corrected | PrepError:

@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data_prep.run.folders import Source, digest_or_nothing, find_files, without_copies
+from data_prep.run.folders import Source, digest_or_nothing, find_files, no_digest, without_copies
 from data_prep.run.manifest import Outcome, PrepError, Pseudonyms, SkipError, check_replaceable
 from data_prep.run.plan import Inventory, Made, Plan, Tally, Task
 from data_prep.run.runner import PrepRun, run
@@ -108,7 +108,7 @@ def find_scans(prep: PrepRun[SinogramOptions], source: Path) -> tuple[list[Found
             if scan.beam.kind == "fan" and len(prep.options.rows(scan.rows)) > 1 and setup.files != "rows":
                 raise PrepError(CONE.format(scan.rows))
             named = [path for path in (paths[0].parent / name for name in sorted(beside)) if path.is_file()]
-            digests = list(prep.mapped(digest_or_nothing, [*paths, *named], "digests"))
+            digests = list(prep.mapped(digest_or_nothing, [*paths, *named], "digests", no_digest))
             digest = digests[0] if len(digests) == 1 else sha256("".join(digests).encode()).hexdigest()
             found.append(Found(paths, name, digest, scan))
         except SkipError as error:

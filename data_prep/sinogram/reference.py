@@ -46,6 +46,10 @@ class Reference:
         every = scanner.acquisition._replace(views=tuple(views.tolist()))
         return cls(scanner, every.views, CT(every.geometry(scanner.size, scanner.pixel)))
 
+    def __dask_tokenize__(self) -> tuple[Scanner, tuple[int, ...]]:
+        """What tells references apart: the operator follows from it."""
+        return self.scanner, self.views
+
     def image(self, row: Row) -> Tensor:
         """The image (1, H, W) of a detector row in stored units, from its usable rays."""
         every = self.scanner.acquisition._replace(views=self.views)

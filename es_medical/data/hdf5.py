@@ -1,6 +1,7 @@
 """HDF5 files as they are found: damaged, locked, compressed by something else, or with a part of their data in other files."""
 
 import errno
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ FILTERS = {32000: "LZF", 32001: "Blosc", 32004: "LZ4", 32008: "Bitshuffle", 3201
 """Names of the usual filters by their registered numbers."""
 DEFLATE_RATIO = 1100  # deflate packs at most 1032 bytes into one
 PARTS = (("real", "imag"), ("re", "im"), ("r", "i"))  # names of the fields of complex numbers, in any case
+PARTS_KEPT = "parts"  # attribute of a slice file whose pixels lie in other files: their names and sizes, see data/virtual.py
 FREE, VIRTUAL = 2**24, 2**30  # bytes that may be read whatever the file stores; of a virtual dataset, which stores none itself
 
 
@@ -67,6 +69,36 @@ def missing_filter(data: h5py.Dataset) -> str:
             import hdf5plugin  # noqa: F401 - loads its filters
     missing = [f"{FILTERS.get(code, 'a filter')} ({code})" for code in codes if not h5py.h5z.filter_avail(code)]
     return f"is compressed by {' and '.join(missing)}, which is not installed: pip install hdf5plugin" if missing else ""
+
+
+def lost_parts(file: h5py.File) -> str:
+    """Which parts of a slice file are missing or changed, see `es_medical.data.virtual`; "" if none."""
+    kept = json.loads(file.attrs.get(PARTS_KEPT, "{}"))
+    lost = sorted(name for name, size in kept.items() if _size(Path(file.filename).parent / name) != size)
+    if not lost:
+        return ""
+    folder = Path(lost[0]).parent
+    return f"{len(lost)} of the {len(kept)} parts with its pixels are missing or changed: keep the folder {folder} beside it"
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return -1
+
+
+def read_row(file: h5py.File, name: str, row: int) -> NDArray:
+    """The pixels of one slice of a slice file.
+
+    Raises:
+        ValueError: they lie in a part that cannot be read: HDF5 gives fill values, which are NaN.
+    """
+    data = file[name]
+    x = data[row]
+    if data.is_virtual and np.isnan(x.flat[0]):
+        raise ValueError(f"{file.filename}: {name} of row {row} lies in another file, which is missing or damaged")
+    return x
 
 
 class Links(NamedTuple):

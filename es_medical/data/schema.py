@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from es_medical import __version__
-from es_medical.data.hdf5 import damage_as, overstated, raised_by_h5py, why_closed
+from es_medical.data.hdf5 import damage_as, lost_parts, overstated, raised_by_h5py, why_closed
 
 SCHEMA = 1
 PIXELS = ("measurement", "image", "maps")
@@ -188,6 +188,8 @@ def open_slices(path: str | Path) -> h5py.File:
                 raise ValueError(
                     f"{path} is no slice file of schema {SCHEMA} (its schema: {schema}): make it anew with data_prep"
                 )
+            if cause := lost_parts(file):
+                raise ValueError(f"{path}: {cause}, or make it anew with data_prep")
             for name in (*PIXELS, "mask", "matrix", *COLUMNS):
                 if cause := _fault(file, name):
                     raise ValueError(f"{path} is no whole slice file: {name} {cause}: make it anew with data_prep")

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from es_medical.data.hdf5 import damage_as
+from es_medical.data.hdf5 import damage_as, read_row
 from es_medical.data.schema import SPLITS, damaged, open_slices, read_header
 
 
@@ -77,11 +77,13 @@ class SliceDataset(Dataset[dict[str, Any]]):
         row = int(self.rows[index])
         file = self._handle()
         with damage_as(damaged(self.path)):
-            item: dict[str, Any] = {"measurement": torch.from_numpy(file["measurement"][row])}  # (2, H, W) or (2, C, H, W)
+            item: dict[str, Any] = {
+                "measurement": torch.from_numpy(read_row(file, "measurement", row))
+            }  # (2, H, W) or (2, C, H, W)
             if self.header.coils:
-                item["maps"] = torch.from_numpy(file["maps"][row])  # (2, C, H, W)
+                item["maps"] = torch.from_numpy(read_row(file, "maps", row))  # (2, C, H, W)
             if self.with_image:
-                item["image"] = torch.from_numpy(file["image"][row])  # (2, H, W)
+                item["image"] = torch.from_numpy(read_row(file, "image", row))  # (2, H, W)
         scale, offset = self._scale[index]
         return item | {
             "sigma": torch.tensor(self._sigma[index], dtype=torch.float32),
@@ -97,7 +99,7 @@ class SliceDataset(Dataset[dict[str, Any]]):
         """Read how a slice was acquired, without its pixels: its noise level and, if there are coils, their ``maps``."""
         item: dict[str, Any] = {"sigma": torch.tensor(self._sigma[index], dtype=torch.float32)}
         if self.header.coils:
-            item["maps"] = torch.from_numpy(self._handle()["maps"][int(self.rows[index])])
+            item["maps"] = torch.from_numpy(read_row(self._handle(), "maps", int(self.rows[index])))
         return item
 
     def _handle(self) -> h5py.File:

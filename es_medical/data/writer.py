@@ -51,13 +51,6 @@ class Shapes(NamedTuple):
         return cls((m,), (1, *size), ((m,),), (m, size[0] * size[1]))
 
 
-class Row(NamedTuple):
-    """One slice as it is written: arrays by dataset name, and the values of the other columns."""
-
-    pixels: dict[str, np.ndarray]
-    values: dict[str, Any]
-
-
 class SliceWriter:
     """Write a slice file under a temporary name, and rename it when it is complete.
 
@@ -110,21 +103,21 @@ class SliceWriter:
         with ExitStack() as opened:
             self._file = h5py.File(opened.enter_context(whole_or_not(self.path, durable=True)), "w")
             opened.callback(self._close)
-            _create(self._file, self._pixel_shapes)
+            _create(self._file, self._stored_shapes())
             _describe(self._file, self.header, self.shapes.image)
             self._opened = opened.pop_all()
-        self._pixels = {name: self._file[name] for name in self._pixel_shapes}  # looking them up again is slower
+        self._pixels = {name: self._file[name] for name in self._stored_shapes()}  # looking them up again is slower
         return self
 
     def append(self, record: SliceRecord) -> None:
         """Append one slice."""
-        row = self._row(record)
-        for name, pixels in row.pixels.items():
+        values = self._values(record)
+        for name, pixels in self._checked_pixels(record).items():
             data = self._pixels[name]
             if self.n % GROWTH == 0:
                 data.resize(self.n + GROWTH, axis=0)
             data.id.write_direct_chunk((self.n, *[0] * pixels.ndim), np.ascontiguousarray(pixels))  # one slice is one chunk
-        self._rows.append(row.values)
+        self._rows.append(values)
 
     @property
     def n(self) -> int:
@@ -147,9 +140,11 @@ class SliceWriter:
         with self._opened:
             self._finish()
 
-    def _row(self, record: SliceRecord) -> Row:
-        if record.split not in SPLITS:
-            raise ValueError(f"split {record.split!r} of slice {record.id}: expected one of {', '.join(SPLITS)}")
+    def _stored_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the pixels that are in the file itself."""
+        return self._pixel_shapes
+
+    def _checked_pixels(self, record: SliceRecord) -> dict[str, np.ndarray]:
         if (record.image is not None) != self.with_image:
             raise ValueError(
                 f"slice {record.id}: image {'given' if record.image is not None else 'missing'}, file holds "
@@ -158,17 +153,21 @@ class SliceWriter:
         if (record.maps is not None) != bool(self.coils):
             raise ValueError(f"slice {record.id}: maps {'missing' if self.coils else 'given'}, file is of {self.coils} coils")
         shapes = self._pixel_shapes.items()
-        pixels = {name: _pixels(getattr(record, name), name, record.id, shape) for name, shape in shapes}
+        return {name: _pixels(getattr(record, name), name, record.id, shape) for name, shape in shapes}
+
+    def _values(self, record: SliceRecord) -> dict[str, Any]:
+        if record.split not in SPLITS:
+            raise ValueError(f"split {record.split!r} of slice {record.id}: expected one of {', '.join(SPLITS)}")
         values = {name: getattr(record, name) for name in COLUMNS if name != "scale"}
         sigma = self.header.sigma if math.isnan(record.sigma) else record.sigma
-        return Row(pixels, values | {"scale": (record.scale, record.offset), "sigma": sigma})
+        return values | {"scale": (record.scale, record.offset), "sigma": sigma}
 
     def _finish(self) -> None:
         """Trim the datasets to the slices that were written, and write the other columns."""
         if self.n == 0:
             raise ValueError(f"no slice to write to {self.path.name}: an empty data set is an error")
         for name, data in self._file.items():
-            if name not in ("mask", "matrix"):
+            if name not in ("mask", "matrix") and not data.is_virtual:
                 data.resize(self.n, axis=0)
         for name in COLUMNS:
             self._file[name][...] = [row[name] for row in self._rows]
@@ -191,7 +190,8 @@ def _pixels(x: Tensor, name: str, key: str, shape: tuple[int, ...]) -> np.ndarra
 def _create(file: h5py.File, pixels: Mapping[str, tuple[int, ...]]) -> None:
     """Make empty, resizable datasets: one chunk per slice for pixels, 256 rows per chunk for the others."""
     columns = {name: (shape, np.float32) for name, shape in sorted(pixels.items())}
-    for name, (shape, dtype) in ({"measurement": columns["measurement"]} | COLUMNS | columns).items():
+    first = {name: columns[name] for name in columns if name == "measurement"}
+    for name, (shape, dtype) in (first | COLUMNS | columns).items():
         chunks = (1 if name in pixels else 256, *shape)
         file.create_dataset(name, (0, *shape), dtype, maxshape=(None, *shape), chunks=chunks)
 

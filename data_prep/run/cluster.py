@@ -1,0 +1,193 @@
+"""Share the work of a run among processes, of this machine or of several, by dask.distributed; only this file knows it."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import dask
+import torch
+from dask.tokenize import normalize_token, tokenize
+from distributed import Client, KilledWorker, LocalCluster, WorkerPlugin, get_worker
+from filelock import FileLock, Timeout
+
+from data_prep.run.manifest import LOST, PrepError, Pseudonyms
+from data_prep.run.parts import Part, part_of, read_part, whole_parts
+from data_prep.run.plan import Made, Plan, Task
+from data_prep.run.workers import R, T, tracked
+from es_medical import __version__
+
+ATTEMPTS = 3  # further ones after a process ended while it had a task
+MOST = 256  # items that are sent together
+WAIT = 60  # seconds for the first process of a scheduler
+
+
+@normalize_token.register(torch.Tensor)
+def _token(x: torch.Tensor) -> object:
+    """What tells tensors apart: their pickles hold a random number."""
+    return normalize_token(x.detach().cpu().numpy())
+
+
+class _Shared(WorkerPlugin):
+    """The plan of a run, once in each process; a new one gets it too."""
+
+    def __init__(self, plan: Plan[Any], folder: Path) -> None:
+        self.plan, self.folder, self.version = plan, folder, __version__
+
+
+@dataclass
+class Cluster:
+    """Processes, and the folder of the parts that they write.
+
+    Attributes:
+        client: the connection to their scheduler.
+        folder: where parts are.
+        pseudonyms: of the run.
+        keep: whether the parts stay, see `VirtualWriter`.
+        used: names of the parts of this run.
+    """
+
+    client: Client
+    folder: Path
+    pseudonyms: Pseudonyms
+    keep: bool
+    used: set[str] = field(default_factory=set)
+
+    def mapped(self, function: Callable[[T], R], items: Sequence[T], lost: Callable[[T], R] | None = None) -> Iterator[R]:
+        """The results in order; `lost` gives that of an item at which a process ends again and again.
+
+        Raises:
+            PrepError: there is such an item, and no `lost`.
+        """
+        processes = max(sum(self.client.nthreads().values()), 1)
+        n = min(max(len(items) // (8 * processes), 1), MOST)
+        blocks = [items[i : i + n] for i in range(0, len(items), n)]
+        futures = self.client.map(partial(_each, function), blocks, pure=False)[::-1]
+        for block in blocks:
+            try:
+                yield from futures.pop().result()
+            except KilledWorker:
+                yield from self._one_by_one(function, block, lost)
+
+    def _one_by_one(self, function: Callable[[T], R], block: Sequence[T], lost: Callable[[T], R] | None) -> Iterator[R]:
+        for item in block:
+            try:
+                yield self.client.submit(_each, function, [item], pure=False).result()[0]
+            except KilledWorker as error:
+                if lost is None:
+                    raise PrepError(LOST, f"({item})") from error
+                yield lost(item)
+
+    def results(
+        self, plan: Plan[Any], configuration: Mapping[str, object], digests: Mapping[str, str], say: Callable[[str], None]
+    ) -> Iterator[tuple[Task[Any], Made]]:
+        """The tasks of a plan with their results, in order, from the parts that are there and those that are made."""
+        shared = replace(plan, tasks=(), outcomes=(), report=_nothing, whole=frozenset(), preview=None)
+        groups = [list(group) for _, group in groupby(plan.tasks, key=lambda task: task.source)]
+        common = tokenize(
+            configuration, __version__, plan.make, plan.measure, plan.batch, plan.shapes, ensure_deterministic=True
+        )
+        keys = [self._key(common, group, digests) for group in groups]
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if there := len(set(keys) & whole_parts(self.folder).keys()):
+            say(f"resumed: {there} of {len(keys)} volumes are done")
+        plugin = f"es_medical {common}"
+        self.client.register_plugin(_Shared(shared, self.folder), name=plugin)
+        futures = self.client.map(partial(_part, plugin), groups, keys, pure=False)[::-1]
+        for group in tracked(iter(groups), len(groups), "volumes"):
+            try:
+                part: Part = futures.pop().result()
+            except KilledWorker:
+                yield group[0]._replace(file=""), Made(failure=LOST)
+                continue
+            if part.name and not (self.folder / part.name).exists():
+                raise PrepError(
+                    f"a process wrote a part that is not in {self.folder}: expected a folder that all machines share"
+                )
+            self.used.add(part.name)
+            yield from read_part(part, group, self.folder, self.keep)
+        self.client.unregister_worker_plugin(plugin)
+
+    def tidy(self) -> None:
+        """Remove the parts, or those of other runs if they are kept."""
+        for path in self.folder.glob("*") if self.keep else ():
+            if path.name not in self.used:
+                path.unlink(missing_ok=True)
+        if not self.keep:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _key(self, common: str, group: Sequence[Task[Any]], digests: Mapping[str, str]) -> str:
+        works = [(task.work, task.file, task.digest or digests.get(task.source, "")) for task in group]
+        return self.pseudonyms.of("part", common, tokenize(works, ensure_deterministic=True))
+
+
+def _each(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    torch.set_num_threads(1)
+    return [function(item) for item in items]
+
+
+def _part(plugin: str, tasks: Sequence[Task[Any]], key: str) -> Part:
+    shared: Any = get_worker().plugins[plugin]  # a `_Shared`
+    if shared.version != __version__:
+        raise PrepError(f"a process has es_medical {__version__}, expected {shared.version}")
+    torch.set_num_threads(1)
+    with shared.plan.setting():
+        return part_of(shared.plan, tasks, shared.folder, key)
+
+
+def _nothing(_: object) -> tuple[()]:
+    return ()
+
+
+@contextmanager
+def cluster(
+    workers: int, scheduler: str | None, out: Path, pseudonyms: Pseudonyms, keep: bool, say: Callable[[str], None]
+) -> Iterator[Cluster]:
+    """Processes for one run: of a scheduler, or so many on this machine, which end with it.
+
+    Raises:
+        PrepError: the scheduler can't be reached or has no process, or another run writes the same file.
+    """
+    folder = out.with_suffix(".parts").absolute()
+    with ExitStack() as opened:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        lock = out.with_name(f".{out.name}.lock")
+        try:
+            opened.enter_context(FileLock(lock, timeout=0))
+        except Timeout:
+            raise PrepError(f"another run is writing {out}: wait until it ends") from None
+        opened.callback(lock.unlink, missing_ok=True)
+        opened.enter_context(dask.config.set({"distributed.scheduler.allowed-failures": ATTEMPTS}))
+        client = opened.enter_context(_client(workers, scheduler, opened))
+        say(f"{len(client.scheduler_info(-1)['workers'])} processes, dashboard: {client.dashboard_link}")
+        try:
+            yield Cluster(client, folder, pseudonyms, keep)
+        except BaseException:
+            if n := len(whole_parts(folder)):
+                say(f"{n} finished volumes are kept in {folder}: the same command goes on from there")
+            raise
+
+
+def _client(workers: int, scheduler: str | None, opened: ExitStack) -> Client:
+    if scheduler is None:
+        local = LocalCluster(
+            n_workers=workers, threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL
+        )
+        return Client(opened.enter_context(local))
+    try:
+        client = Client(scheduler, timeout=WAIT)
+    except (OSError, ValueError) as error:
+        raise PrepError(f"no scheduler at {scheduler}: {error}") from error
+    try:
+        client.wait_for_workers(1, timeout=WAIT)
+    except TimeoutError as error:
+        client.close()
+        raise PrepError(f"the scheduler at {scheduler} has no process: start some by `dask worker {scheduler}`") from error
+    return client
