@@ -99,9 +99,42 @@ def diagnose(
 
 
 @app.command(context_settings=PASSED_ON, add_help_option=False)
-def reconstruct(context: typer.Context) -> None:
-    """Reconstruct scans by trained weights: WEIGHTS INPUT OUT, and options of `python -m es_medical.reconstruct`."""
-    _run([], ("es_medical.reconstruct", *context.args), 1, dry_run=False)
+def reconstruct(
+    context: typer.Context,
+    demo: Annotated[bool, typer.Option("--demo", help="BUNDLE in place of WEIGHTS; INPUT and OUT may be left out.")] = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Reconstruct scans by trained weights: WEIGHTS INPUT OUT, and options of `python -m es_medical.reconstruct`.
+
+    `BUNDLE --demo` takes the small weights that come with a bundle, and without INPUT the test slices of its demo.
+    """
+    arguments, before = context.args, list[tuple[str, ...]]()
+    if demo and arguments and "--help" not in arguments:
+        folder, given = _folder(arguments[0]), arguments[1:]
+        weights = folder / "models" / "demo"
+        if not weights.is_dir():
+            _stop(f"no weights come with {folder.name}: train it by `es-medical train {folder.name} --demo`")
+        if not given or given[0].startswith("--"):
+            before, data = _demo_data(folder.name, True), _demo_file(folder.name)
+            given = [str(data), f"{folder.name}/demo", "--data_split", "test", *given]
+        arguments = [str(weights), *given]
+    _run(before, ("es_medical.reconstruct", *arguments), 1, dry_run)
+
+
+@app.command()
+def export(
+    weights: Annotated[Path, typer.Argument(help="Folder of a training's weights.")],
+    out: Annotated[Path, typer.Argument(help="TorchScript file to write.")],
+    dry_run: DryRun = False,
+) -> None:
+    """Write the denoiser of trained weights as TorchScript, by MONAI's ckpt_export with the knobs of the weights."""
+    from es_medical.jobs.trained_weights import export_command
+
+    try:
+        command = export_command(weights, out)
+    except (ValueError, OSError) as error:
+        _stop(str(error))
+    _run([], ("monai.bundle", *command), 1, dry_run)
 
 
 @app.command(context_settings=PASSED_ON, add_help_option=False)
@@ -152,8 +185,14 @@ def _demo_data(bundle: str, demo: bool) -> list[tuple[str, ...]]:
 
     commands = next(study.demo_data for study in STUDIES if study.bundle == bundle) if demo else ""
     parts = [tuple(shlex.split(command)[2:]) for command in commands.split("&&") if command]
-    made = next((Path(part) for part in (parts[-1] if parts else ()) if part.endswith(".h5")), None)
-    return [] if made is None or made.is_file() else parts
+    return [] if not demo or _demo_file(bundle).is_file() else parts
+
+
+def _demo_file(bundle: str) -> Path:
+    """Return the path of a demo's data file, in the working directory."""
+    from es_medical.knobs import read_knobs
+
+    return Path(read_knobs(_folder(bundle) / "configs", ["demo"])["data_file"])
 
 
 def _folders() -> list[Path]:

@@ -10,20 +10,22 @@ import typer
 if TYPE_CHECKING:
     from es_medical.jobs.diagnosis import Report
 
+ConfigFiles = Annotated[
+    list[str],
+    typer.Option(
+        "--config_file",
+        "--config-file",
+        help="train.yaml of a bundle; repeated, or a list as for monai.bundle: \"['train.yaml','demo.yaml']\".",
+    ),
+]
+
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def diagnose(
     context: typer.Context,
-    config_file: Annotated[
-        list[str],
-        typer.Option(
-            "--config_file",
-            "--config-file",
-            help="train.yaml of a bundle; repeated, or a list as for monai.bundle: \"['train.yaml','demo.yaml']\".",
-        ),
-    ],
+    config_file: ConfigFiles,
     bundle_root: Annotated[
         str | None, typer.Option("--bundle_root", "--bundle-root", help="Folder of the bundle, as for monai.bundle.")
     ] = None,

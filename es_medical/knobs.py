@@ -40,6 +40,9 @@ OF_MACHINE = (
 )
 """Knobs that are not kept with weights: places, the machine, and one run."""
 
+NO_KNOBS = ("initialize", "run", "finalize", "_meta_")
+"""Entries of a configuration that are instructions or metadata."""
+
 AUTO = "auto"
 """Value of a knob that follows from the data."""
 

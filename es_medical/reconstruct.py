@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import warnings
 from collections.abc import Iterator, Mapping
@@ -14,8 +15,12 @@ import typer
 if TYPE_CHECKING:
     from ignite.engine import Engine
 
+    from es_medical.data import SliceDataset
+    from es_medical.engine.evaluator import Evaluator
+
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 OWN_WARNINGS = "the weights in|this bundle was made with"
+PICTURES, CASES = "pictures.png", 3
 
 
 class Row(NamedTuple):
@@ -35,19 +40,25 @@ def reconstruct(
         typer.Argument(metavar="INPUT", help="Scan, DICOM folder, slice file or photograph, or a folder of many of one kind."),
     ],
     out: Annotated[Path, typer.Argument(help="Folder for the images; made if absent.")],
+    config_file: Annotated[
+        list[Path] | None,
+        typer.Option("--config_file", "--config-file", help="Configuration that defines an operator of your own."),
+    ] = None,
 ) -> None:
     """Reconstruct what the weights were trained for: NIfTI and HDF5, DICOM for scanners' data, PNG for photographs.
 
     Input that is no slice file is prepared as the training's data were. Knobs of inference.json may follow: --device cpu,
-    --n_samples 20, --intervals 0.9, --source_dicom SERIES/. Those of the network come from the weights.
+    --n_samples 20, --intervals 0.9, --source_dicom SERIES/, --data_split test. Those of the network come from the weights.
     """
     from es_medical.engine.config import cause
+    from es_medical.jobs.trained_weights import inference_file, own_parts, weights_folder
     from es_medical.knobs import read_options
 
     rows: list[Row] = []
     try:
         folder = weights_folder(weights)
-        knobs, config = read_options(context.args), inference_file(folder)
+        config = inference_file(folder)
+        knobs = own_parts(config_file or (), config, folder) | read_options(context.args)
         several = slice_files(source)
     except (ValueError, OSError) as error:
         typer.echo(f"error: {error}", err=True)
@@ -67,36 +78,6 @@ def reconstruct(
         raise typer.Exit(1)
 
 
-def weights_folder(weights: Path) -> Path:
-    """Return the folder of trained weights, given as such or as their file."""
-    from es_medical.engine.weights.state_file import BEST
-
-    if weights.is_file() and weights.name != BEST:
-        raise ValueError(f"{weights} is not the file to reconstruct with: give its folder, or {BEST} in it")
-    return weights.parent if weights.is_file() else weights
-
-
-def inference_file(folder: Path) -> Path:
-    """Return `inference.json` of the bundle that weights are of: ours by its name, else the one that they lie in.
-
-    Raises:
-        FileNotFoundError: there are no weights, or their bundle is unknown and not beside them.
-    """
-    from es_medical.engine.settings import read_knobs_of
-    from es_medical.engine.weights.state_file import BEST
-    from es_medical.knobs import BUNDLES
-
-    name = read_knobs_of(folder / BEST).get("tags", {}).get("bundle", "")
-    places = [place / str(name) for place in BUNDLES if name]
-    for bundle in (*places, folder.resolve().parent):
-        if (bundle / "configs" / "inference.json").is_file():
-            return bundle / "configs" / "inference.json"
-    raise FileNotFoundError(
-        f"the weights in {folder} are of {f'the bundle {name}' if name else 'an early version and name no bundle'}: put them "
-        "into the folder models/ of their bundle"
-    )
-
-
 def slice_files(source: Path) -> list[Path]:
     """Return the slice files in a folder; none for anything else."""
     from data_prep.inference import is_slice_file
@@ -112,26 +93,56 @@ def run(config: Path, folder: Path, source: Path, out: Path, knobs: Mapping[str,
 
     from es_medical.engine.config import cause
 
-    places = {"data_file": str(source), "ckpt_dir": str(folder), "output_dir": str(out)}
+    places = {"data_file": str(source), "ckpt_dir": str(folder), "output_dir": str(out), "dataset#with_image": True}
     job = ConfigWorkflow(str(config), logging_file=False, workflow_type="infer", **(dict(knobs) | places))
     job.initialize()
     done: list[Engine] = []  # before the images are written
     evaluator, failure = job.parser.get_parsed_content("evaluator"), ""
+    evaluator.n_cases, evaluator.progress.first = CASES, 3.0
+    typer.echo(what_is_in(evaluator.data_loader.dataset))
     evaluator.add_event_handler(Events.EPOCH_COMPLETED, done.append)
     try:
         job.run()
     except RuntimeError as error:  # MONAI's, around any
         failure = str(cause(error))
     rows = sorted(results(Path(job.parser.get_parsed_content("input_file")), source, out)) if done else []
+    if done:
+        look(evaluator, source.name, str(job.parser["method"]), out / PICTURES)
     yield from rows
     if failure and not any(row.failed for row in rows):
         yield Row(source.name, failure, failed=True)
 
 
+def what_is_in(dataset: SliceDataset) -> str:
+    """Say how many slices are reconstructed; those of one split alone take less time."""
+    splits = {name: n for name, n in dataset.header.splits.items() if n}
+    parts = ", ".join(f"{n} {name}" for name, n in splits.items())
+    more = f" ({parts}; --data_split test for one part)" if len(splits) > 1 and len(dataset) == sum(splits.values()) else ""
+    return f"{Path(dataset.path).name}: {len(dataset)} slices to reconstruct{more}"
+
+
+def look(evaluator: Evaluator, name: str, method: str, path: Path) -> None:
+    """Draw a few slices, and print the scores where the file holds images to compare with."""
+    import numpy as np
+    from PIL import Image
+
+    from es_medical.data.atomic import whole_or_not
+    from es_medical.output.pictures import picture
+    from es_medical.output.results import print_table, summary_table
+
+    baseline, header = evaluator.physics.baseline, evaluator.data_loader.dataset.header  # type: ignore[union-attr]
+    options = {"window": (0.0, 1.0), "error_max": 0.2, "baseline_name": baseline, "target_name": header.image_name}
+    rows = [picture(*case[1:], **options) for case in evaluator.cases]
+    with whole_or_not(path) as temporary:
+        Image.fromarray(np.vstack(rows)).save(temporary, "PNG")
+    metrics = evaluator.state.metrics
+    if "psnr" in metrics:
+        table = summary_table(method, metrics, len(evaluator.rows), baseline, header.image_name)
+        print_table(table, f"{name} (mean ± standard deviation)", 100)
+
+
 def results(slices: Path, source: Path, out: Path) -> Iterator[Row]:
     """What became of each source of a slice file, by its name; that is in no file, which holds hashes alone."""
-    import json
-
     from data_prep.run.manifest import Pseudonyms, default_salt, manifest_path, source_hash
     from es_medical.data import read_header
 
@@ -186,7 +197,7 @@ def show(rows: list[Row], out: Path) -> None:
     done = sum(not row.failed for row in rows)
     columns = {"file": [row.name for row in rows], "images": ["failed" if row.failed else row.result for row in rows]}
     print_table(columns, "", 100)
-    typer.echo(f"reconstructed {done} of {len(rows)}: images in {out}")
+    typer.echo(f"reconstructed {done} of {len(rows)}: images in {out}" + f", some of them in {PICTURES}" * (done > 0))
     for row in rows:
         if row.failed:
             typer.echo(f"error: {row.name}: {row.result}", err=True)

@@ -30,6 +30,17 @@ def test_demo_makes_its_data_once_and_runs_the_readmes_command(tmp_path, monkeyp
     assert len(said("train", "fastmri_synthetic", "--demo", "--dry-run", "--data_file=my.h5").splitlines()) == 1
 
 
+def test_demo_reconstructs_by_the_weights_that_come_with_the_bundle(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    weights = str(ROOT / "bundles" / "lidc_ct" / "models" / "demo")
+    made, command = map(shlex.split, said("reconstruct", "lidc_ct", "--demo", "--dry-run").splitlines())
+    assert made[2:] == ["data_prep", "demo", "ct", "demo_ct.h5"]
+    assert command[2:] == ["es_medical.reconstruct", weights, "demo_ct.h5", "lidc_ct/demo", "--data_split", "test"]
+    own = shlex.split(said("reconstruct", "lidc_ct", "--demo", "SERIES", "out", "--n_samples", "3", "--dry-run"))
+    assert own[2:] == ["es_medical.reconstruct", weights, "SERIES", "out", "--n_samples", "3"]
+    assert "es-medical train mnist_cs --demo" in said("reconstruct", "mnist_cs", "--demo", "--dry-run", code=2)
+
+
 def test_a_bundles_own_folder_keeps_its_results(monkeypatch):
     monkeypatch.chdir(ROOT)
     options = shlex.split(said("evaluate", "bundles/lidc_ct", "--overlay", "photons", "--dry-run"))

@@ -151,3 +151,33 @@ def test_yaml_of_the_own_operator_builds_the_operator_that_measured_the_file(fou
     content["physics"]["physics"]["filter"]["sigma"] = [0.8, 0.8]
     with pytest.raises(ValueError, match="another operator under the mask"):
         check_operator(ConfigParser(content).get_parsed_content("physics"), content["data_file"])
+
+
+@quiet
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of torch, of a scheduler without milestones left
+def test_weights_of_the_own_operator_reconstruct_with_its_configuration(found, folder, tmp_path, monkeypatch):
+    """Without it they are refused in one line that says what to do."""
+    from monai.bundle import ConfigParser, ConfigWorkflow
+    from typer.testing import CliRunner
+
+    from es_medical.engine.settings import knobs_to_keep
+    from es_medical.reconstruct import app
+
+    found("own_operator")
+    configs, own = FOLDER.parents[1] / "bundles" / "fastmri_synthetic" / "configs", FOLDER / "own_operator.yaml"
+    monkeypatch.chdir(tmp_path)
+    knobs = {"data_file": str(folder / "tissue.h5"), "ckpt_dir": "models", "output_dir": "eval"}
+    job = ConfigWorkflow([str(configs / "train.yaml"), str(own)], logging_file=False, workflow_type="train", **knobs)
+    job.initialize()
+    checkpoints = job.parser.get_parsed_content("checkpoints")  # what a training does before its first epoch
+    content = {name: value for name, value in job.parser.get().items() if name != "_meta_"}
+    checkpoints.configuration = knobs_to_keep(content, content, ConfigParser.load_config_file(str(configs / "train.yaml")), {})
+    checkpoints.save_best(0.0, 1)
+    command = ["models", str(folder / "tissue.h5"), "out", "--data_split", "test", "--n_samples", "1", "--dataset#limit", "3"]
+    refused = CliRunner().invoke(app, command)
+    assert refused.exit_code == 1
+    assert "an operator of their own (es_medical.MaskedPhysics): add --config_file FILE" in refused.output
+    done = CliRunner().invoke(app, [*command, "--config_file", str(own)])
+    assert done.exit_code == 0, done.output
+    assert "tissue.h5: 3 slices to reconstruct" in done.output
+    assert len(list((tmp_path / "out" / "png").glob("*_reconstruction.png"))) == 3

@@ -1,7 +1,8 @@
 """Pack each bundle as a zip file for MONAI: `python bundles/template/pack.py OUT`.
 
-`python -m monai.bundle download --name lidc_ct --url file:///FOLDER/lidc_ct_v0.1.0.zip --bundle_dir .` unpacks it, from a
-folder or a server. Weights, data and results in a bundle's folder are left out. The same sources give the same bytes.
+`python -m monai.bundle download --name lidc_ct --url file:///FOLDER/lidc_ct_v0.2.0.zip --bundle_dir .` unpacks it, from a
+folder or a server. The weights of its demo are in it; other weights, data and results in its folder are left out. The same
+sources give the same bytes.
 """
 
 import json
@@ -10,7 +11,7 @@ from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 BUNDLES = Path(__file__).parents[1]
-PARTS = ("LICENSE", "configs", "docs")
+PARTS = ("LICENSE", "configs", "docs", "models/demo")
 DATE = (1980, 1, 1, 0, 0, 0)
 
 

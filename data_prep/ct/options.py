@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from data_prep.run.manifest import OMIT_NONE, PrepError
-from data_prep.run.options import WithImage, seed_option, test_option, train_option, val_option
+from data_prep.run.options import Licence, WithImage, seed_option, test_option, train_option, val_option
 from data_prep.run.splits import Shares
 
 SIGMA = 0.001
@@ -78,6 +78,7 @@ class LIDCOptions:
             show_default="patient",
         ),
     ] = field(default=None, metadata=OMIT_NONE)
+    licence: Licence = field(default=None, metadata=OMIT_NONE)
 
     def __post_init__(self) -> None:
         if self.photons is not None:

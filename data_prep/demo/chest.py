@@ -69,7 +69,8 @@ def lidc_options(options: ChestOptions, real: bool) -> LIDCOptions:
     """Options of `lidc`: every slice, one patient for validation and one (phantom: two) for test."""
     train, test = (3, 1) if real else (PATIENTS - 2, 2)
     kept = {name: getattr(options, name) for name in ("size", "views", "sigma", "photons", "seed", "with_image")}
-    return LIDCOptions(slices="all", series="all", train=train, test=test, val=1, **kept)
+    licence = "slices of pycerr: CC BY-NC, not for commercial use" if real else "a phantom drawn by es_medical: Apache-2.0"
+    return LIDCOptions(slices="all", series="all", train=train, test=test, val=1, licence=licence, **kept)
 
 
 FIELD = 370.0  # mm, width of the square field of view

@@ -42,6 +42,10 @@ class BrainOptions:
         typer.Option(help="Min-max range that becomes [0, 1]; the paper normalises each slice. The scale is stored."),
     ] = "slice"
     with_image: WithImage = True
+    licence: str = (
+        "ICBM 152 template, copyright 1993-2009 Louis Collins, McConnell Brain Imaging Centre, Montreal Neurological "
+        "Institute, McGill University: may be used, copied, changed and passed on for any purpose without fee, with this notice"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +105,10 @@ class PhotographOptions:
     seed: Annotated[int, seed_option("Seed of the noise, and of the mask without --mask-seed.")] = 0
     mask_seed: MaskSeed = None
     with_image: WithImage = True
+    licence: str = (
+        "of each photograph: scikit-image, skimage/data/README.txt; scikit-learn, sklearn/datasets/images/README.txt (CC BY); "
+        "matplotlib's grace_hopper.jpg, public domain"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,3 +123,4 @@ class DigitOptions:
     val: Annotated[int, typer.Option(help="Validation digits.", min=0)] = 100
     test: Annotated[int, typer.Option(help="Test digits.", min=0)] = 200
     with_image: WithImage = True
+    licence: str = "MNIST (Y. LeCun, C. Cortes, C. Burges): CC BY-SA 3.0"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 import typer
 
-from data_prep.run.manifest import PrepError
+from data_prep.run.manifest import OMIT_NONE, PrepError
 from data_prep.run.options import (
     CommandLineType,
+    Licence,
     MaskSeed,
     WithImage,
     seed_option,
@@ -71,6 +72,7 @@ class DIV2KOptions:
     test: Annotated[float, test_option("Images")] = 100
     val: Annotated[int | None, val_option("images")] = None
     with_image: WithImage = True
+    licence: Licence = field(default=None, metadata=OMIT_NONE)
 
     def __post_init__(self) -> None:
         if not 1 <= self.crop <= self.size:
@@ -101,6 +103,7 @@ class MNISTOptions:
         int | None, typer.Option(help="Validation images, drawn from the training ones.", min=0, show_default="about 5 %")
     ] = None
     with_image: WithImage = True
+    licence: Licence = field(default=None, metadata=OMIT_NONE)
 
     def __post_init__(self) -> None:
         for name in ("train", "test"):

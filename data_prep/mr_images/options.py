@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 import typer
 
 from data_prep.mri.options import SYNTHETIC_SIGMA, Normalisation
-from data_prep.run.manifest import PrepError
+from data_prep.run.manifest import OMIT_NONE, PrepError
 from data_prep.run.options import (
     Acceleration,
     CenterFraction,
+    Licence,
     MaskSeed,
     WithImage,
     seed_option,
@@ -87,6 +88,7 @@ class MROptions:
     test: Annotated[float, test_option("Volumes")] = 0.2
     val: Annotated[int | None, val_option("volumes")] = None
     with_image: WithImage = True
+    licence: Licence = field(default=None, metadata=OMIT_NONE)
 
     def __post_init__(self) -> None:
         low, high = self.percentiles

@@ -15,6 +15,7 @@ from data_prep.run.options import (
     Acceleration,
     CenterFraction,
     CommandLineType,
+    Licence,
     MaskSeed,
     WithImage,
     known_options,
@@ -129,6 +130,7 @@ class FastMRIOptions:
         ),
     ] = None
     with_image: WithImage = True
+    licence: Licence = field(default=None, metadata=OMIT_NONE)
     pixels: tuple[tuple[int, int], tuple[float, float], tuple[float, float]] | None = field(default=None, metadata=OMIT_NONE)
     mask: str = ""
     encoded_lines: int = 0

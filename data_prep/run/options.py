@@ -49,6 +49,13 @@ Salt = Annotated[
     ),
 ]
 Acceleration = Annotated[float, typer.Option(help="Width / measured lines of the one sampling mask.", min=1)]
+Licence = Annotated[
+    str | None,
+    typer.Option(
+        help="Licence or terms of the images, in words: kept in the file, stated in the card of its weights.",
+        show_default=False,
+    ),
+]
 CenterFraction = Annotated[float, typer.Option(help="Fraction of the lines that the centre always measures.", min=0, max=1)]
 
 
@@ -250,6 +257,6 @@ def _is_inverted(parameter: inspect.Parameter) -> bool:
 
 
 def known_options(options: type[DataclassInstance], preparation: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the training data that a command also has, see `es_medical.engine.training_data.preparation`."""
+    """Options of the training data that a command also has, but no licence; see `engine.training_data.preparation`."""
     made = preparation["configuration"]
-    return {field.name: made[field.name] for field in fields(options) if field.name in made}
+    return {field.name: made[field.name] for field in fields(options) if field.name in made and field.name != "licence"}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from data_prep.run.manifest import PrepError
-from data_prep.run.options import CommandLineType, known_options, seed_option, test_option, train_option, val_option
+from data_prep.run.manifest import OMIT_NONE, PrepError
+from data_prep.run.options import CommandLineType, Licence, known_options, seed_option, test_option, train_option, val_option
 from data_prep.run.splits import Shares
 from data_prep.sinogram.geometry_file import Setup, read_geometry
 
@@ -101,6 +101,7 @@ class SinogramOptions:
     train: Annotated[float, train_option("Files")] = 0.8
     test: Annotated[float, test_option("Files")] = 0.2
     val: Annotated[int | None, val_option("files")] = None
+    licence: Licence = field(default=None, metadata=OMIT_NONE)
 
     def __post_init__(self) -> None:
         if self.slices not in {"middle", "all"}:

@@ -31,6 +31,7 @@ class SyntheticOptions:
     ] = "auto"
     seed: Annotated[int, seed_option("Seed of images and noise.")] = 0
     with_image: WithImage = True
+    licence: str = "images drawn from random numbers by es_medical: Apache-2.0"
 
     def __post_init__(self) -> None:
         if self.n < PERIOD:

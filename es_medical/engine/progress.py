@@ -69,12 +69,15 @@ class Progress:
     Args:
         engine: a trainer, whose steps of all epochs are counted, or an evaluator, whose batches are counted.
         title: what it does.
+
+    Attributes:
+        first: seconds to the first line, where there is no terminal.
     """
 
     def __init__(self, engine: Engine, title: str) -> None:
-        self.title = title
+        self.title, self.first = title, INTERVAL
         self._task: int | None = None
-        self._began = self._spoke = 0.0
+        self._began = self._next = 0.0
         self._first = 0
         if rank() == 0:
             engine.add_event_handler(Events.STARTED, self._start)
@@ -83,7 +86,8 @@ class Progress:
             engine.add_event_handler(Events.EXCEPTION_RAISED, self._fail)
 
     def _start(self, engine: Engine) -> None:
-        self._began = self._spoke = time.monotonic()
+        self._began = time.monotonic()
+        self._next = self._began + self.first
         self._first = engine.state.iteration
         if sys.stdout.isatty():
             self._task = _bars.add(self.title, self._total(engine), self._first)
@@ -91,8 +95,8 @@ class Progress:
     def _step(self, engine: Engine) -> None:
         if self._task is not None:
             _bars.set(self._task, engine.state.iteration)
-        elif (now := time.monotonic()) - self._spoke >= INTERVAL and engine.state.iteration < self._total(engine):
-            self._spoke = now
+        elif (now := time.monotonic()) >= self._next and engine.state.iteration < self._total(engine):
+            self._next = now + INTERVAL
             done, total = engine.state.iteration, self._total(engine)
             left = (now - self._began) / max(done - self._first, 1) * (total - done)
             logger.info("%s: %d of %d, about %s left", self.title, done, total, duration(left))

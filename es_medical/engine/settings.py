@@ -15,13 +15,10 @@ from es_medical.engine.methods import group_of
 from es_medical.engine.weights.state_file import TRAIN_FIRST, read_state
 from es_medical.groups import Group
 from es_medical.inferers import complete
-from es_medical.knobs import AUTO, BY_DATA, NETWORK, OF_MACHINE, OPERATOR, same_knob
+from es_medical.knobs import AUTO, BY_DATA, NETWORK, NO_KNOBS, OF_MACHINE, OPERATOR, same_knob
 from es_medical.physics import Operator
 
 logger = logging.getLogger(__name__)
-
-NO_KNOBS = ("initialize", "run", "finalize", "_meta_")
-"""Entries of a configuration that are instructions or metadata."""
 
 TRUSTED = ("es_medical.networks.", "es_medical.groups.", "monai.networks.", "deepinv.models.", "torch.nn.")
 """Where the classes of a network or group that weights name may stand: a file of weights is no place for other code."""

@@ -10,6 +10,7 @@ from es_medical.data.atomic import whole_or_not
 from es_medical.data.schema import SPLITS
 from es_medical.engine.checkpoint import BEST, Checkpoints
 from es_medical.engine.distributed import rank
+from es_medical.jobs.page import HELD_OUT
 from es_medical.jobs.record import Record
 from es_medical.knobs import ARCHITECTURE, OPERATOR
 
@@ -62,7 +63,7 @@ def model_card(
 
 {scores.strip()}
 
-The held-out error is the relative error on measured data that the network did not see; it needs no ground truth.
+Held-out error: {HELD_OUT}
 
 ## Use
 

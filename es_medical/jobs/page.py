@@ -1,5 +1,6 @@
 """Show a run while it goes on: its curves and pictures in MLflow, and its page `overview.html` beside the weights."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from torch import nn
 
 from es_medical.data.schema import GROUND_TRUTH
 from es_medical.engine.distributed import rank
-from es_medical.engine.evaluator import Case, Evaluator
+from es_medical.engine.evaluator import Evaluator
 from es_medical.jobs.record import Record
 from es_medical.output.overview import Overview
 from es_medical.output.results import json_value, numbers, verdict
@@ -16,6 +17,8 @@ from es_medical.tracking import Tracker
 
 CURVES = ("psnr", "ssim", "heldout", "baseline_psnr", "baseline_ssim")
 """Scores of the validation that are logged as curves; also `equiv`, if it is there."""
+
+HASH = re.compile("[0-9a-f]{16}")  # a pseudonym of data_prep
 
 EXAMPLE = 64  # largest side of the input example of the logged model
 
@@ -73,14 +76,14 @@ class RunPage:
             for curve, score in (("validation", name), (self.baseline, f"baseline_{name}")):
                 if score in means:
                     self.page.add_point(title, curve, epoch, means[score])
-        self._pictures(validator.cases, "recon", "validation slice", epoch)
+        self._pictures(validator, "recon", "validation", epoch)
         place = f"on {len(validator.rows)} validation slices after epoch {epoch}"
         self.page.verdict = verdict(self.record.label, self.without, metrics, self.baseline, place)
         self._write()
 
     def tested(self, tester: Evaluator, epoch: int, table: Mapping[str, list[str]]) -> str:
         """Show the result of the test; return it as a sentence."""
-        self._pictures(tester.cases, "test", "test slice", epoch)
+        self._pictures(tester, "test", "test", epoch)
         place = f"on {len(tester.rows)} test slices"
         self.page.verdict = verdict(self.record.label, self.without, tester.state.metrics, self.baseline, place)
         self.page.table = {name: list(column) for name, column in table.items()}
@@ -94,11 +97,14 @@ class RunPage:
         example = torch.rand(2, channels, *(min(side, EXAMPLE) for side in sides), generator=torch.Generator().manual_seed(0))
         self.tracker.log_model(network, example, str(self.record.tags.get("bundle", "model")), epoch, self.record.register)
 
-    def _pictures(self, cases: Sequence[Case], series: str, kind: str, epoch: int) -> None:
-        for case in cases:
-            name = case.id.replace("/", "_")
+    def _pictures(self, evaluator: Evaluator, series: str, kind: str, epoch: int) -> None:
+        """Show the cases, by their ids, or where these are hashes by their place among the slices."""
+        ids = [row["id"] for row in evaluator.rows]
+        for case in evaluator.cases:
+            place = f"{ids.index(case.id) + 1} of {len(ids)}"
+            name = place if HASH.fullmatch(case.id) else case.id.replace("/", "_")
             self.tracker.log_image(f"{series}/{name}", self.record.picture(case, self.baseline), epoch)
-            self.page.add_pictures(f"{kind} {name}", epoch, case.baseline, case.reconstruction, case.spread, case.target)
+            self.page.add_pictures(f"{kind} slice {name}", epoch, case.baseline, case.reconstruction, case.spread, case.target)
 
     def _write(self, last: bool = False) -> None:
         if rank() == 0:

@@ -20,15 +20,12 @@ from es_medical.engine.config import resolved_configuration
 from es_medical.engine.distributed import rank
 from es_medical.engine.evaluator import Case
 from es_medical.engine.synthetic_slices import synthetic_kind
-from es_medical.knobs import MAIN
+from es_medical.knobs import MAIN, NO_KNOBS
 from es_medical.methods import METHODS, TABLE
 from es_medical.output.pictures import picture
 from es_medical.tracking import NullTracker, Tracker, flatten, hidden
 
 logger = logging.getLogger(__name__)
-
-STEPS = ("initialize", "run", "finalize")
-"""Configuration entries that are instructions, not knobs."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +103,7 @@ class Record:
         MLflow writes all parameters below every picture: only the main knobs are parameters, the others one hidden tag.
         """
         configuration = resolved_configuration()
-        knobs = {name: value for name, value in configuration.items() if not isinstance(value, dict) and name not in STEPS}
+        knobs = {name: value for name, value in configuration.items() if not isinstance(value, dict) and name not in NO_KNOBS}
         size = next(iter(engines.values())).physics.image_size  # type: ignore[attr-defined]  # our engines
         kind = synthetic_kind(self.data_file)
         groups = {"study": self.study, "mlflow.parentRunId": self.parent_run}

@@ -21,8 +21,9 @@ from es_medical.data.geometry import Geometry
 from es_medical.data.stack import volume_planes
 from es_medical.metrics import magnitude
 from es_medical.output.checks import check_planes, check_writable, cut_values, in_hounsfield_units
+from es_medical.output.columns import Rows, by_id, by_volume, read_columns, recorded_planes
 from es_medical.output.png import PngWriter, check_names
-from es_medical.output.volume import Columns, Volume, check_flag, flagged, interval_volume, volume_names
+from es_medical.output.volume import Columns, Volume, check_flag, flagged, interval_volume
 
 if TYPE_CHECKING:
     from es_medical.output.dicom.writer import DicomWriter
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Array = npt.NDArray[np.float32]
-Rows = npt.NDArray[np.int64]
 Write = Callable[[], None]
 
 
@@ -118,7 +118,7 @@ class SaveReconstructions:
         writer = DicomWriter(self.folder / "dicom", derivation, source)
         if source is not None:
             columns = read_columns(self.dataset.path, self.dataset.rows)
-            chosen = _by_volume(columns)
+            chosen = by_volume(columns)
             if len(chosen) > 1:
                 raise ValueError(f"source_dicom is one series, the slices are of {len(chosen)} volumes: expected those of one")
             rows = next(iter(chosen.values()))
@@ -131,7 +131,7 @@ class SaveReconstructions:
     def _check_volumes(self) -> None:
         """Warn of what the planes and values of the volumes do not allow, or do not say."""
         columns = read_columns(self.dataset.path, self.dataset.rows)
-        for name, rows in _by_volume(columns).items():
+        for name, rows in by_volume(columns).items():
             check_planes(name, self._planes(columns, rows), columns["slice"][rows])
             cut_values(columns, rows, self._unit, name)
 
@@ -169,7 +169,7 @@ class SaveReconstructions:
         rows, self._rows = sorted(self._rows, key=lambda item: item["row"]), []
         columns = {name: np.stack([item[name] for item in rows]) for name in rows[0]}
         columns |= read_columns(self.dataset.path, columns["row"])
-        columns |= flagged(columns, by_id(columns) if self._png else _by_volume(columns), self.flag)
+        columns |= flagged(columns, by_id(columns) if self._png else by_volume(columns), self.flag)
         self._write_hdf5(columns)
         parts = dict(self._images(columns) if self._png else self._volumes(columns))
         failed = _write_all(parts, what := "image" if self._png else "volume")
@@ -183,7 +183,7 @@ class SaveReconstructions:
 
     def _volumes(self, columns: Columns) -> Iterator[tuple[str, list[Write]]]:
         writers = (self._write_nifti, self._dicom.write) if self._dicom else (self._write_nifti,)
-        for name, chosen in _by_volume(columns).items():
+        for name, chosen in by_volume(columns).items():
             yield name, [partial(self._write_volume, writer, name, columns, chosen) for writer in writers]
 
     def _write_volume(self, writer: Callable[[Volume], None], name: str, columns: Columns, chosen: Rows) -> None:
@@ -259,43 +259,5 @@ def _views(header: SliceHeader) -> int:
     return int(header.mask.reshape(len(header.mask), -1).any(1).sum()) if header.modality == "CT" else 0
 
 
-def _by_volume(columns: Columns) -> dict[str, Rows]:
-    """Name of each volume -> its rows, in the order of the slice numbers."""
-    subjects, volumes = ([key.decode() for key in columns[name]] for name in ("subject", "volume"))
-    names = np.array(volumes if all(volumes) else volume_names(subjects, columns["slice"].tolist()))
-    chosen = {str(name): np.flatnonzero(names == name) for name in sorted(set(names))}
-    return {name: rows[np.argsort(columns["slice"][rows], kind="stable")] for name, rows in chosen.items()}
-
-
 def _magnitude(images: Array) -> Array:
     return magnitude(torch.from_numpy(images))[:, 0].numpy()
-
-
-GEOMETRY = {"spacing": (2,), "position": (3,), "orientation": (6,), "slice_spacing": ()}
-
-
-def read_columns(path: str | Path, rows: Rows) -> Columns:
-    """Columns of the slice file at these rows; NaN for a column that an older file lacks."""
-    with h5py.File(path, "r") as file:
-        columns = {name: file[name][()][rows] for name in ("id", "subject", "slice", "scale")}
-        columns["volume"] = file["volume"][()][rows] if "volume" in file else np.full(len(rows), b"")
-        columns["clipped"] = file["clipped"][()][rows] if "clipped" in file else np.zeros(len(rows), np.int64)
-        for name, shape in GEOMETRY.items():
-            columns[name] = file[name][()][rows] if name in file else np.full((len(rows), *shape), np.nan)
-    return columns
-
-
-def by_id(columns: Columns) -> dict[str, Rows]:
-    """Name of each image -> its row."""
-    return {key.decode(): np.array([row]) for row, key in enumerate(columns["id"])}
-
-
-def recorded_planes(columns: Columns, rows: Rows) -> list[Geometry]:
-    """Planes as stored in the slice file, NaN where unknown; numbers are the shortest decimals that give the stored ones."""
-
-    def number(name: str, row: int) -> Any:  # noqa: ANN401 - one number or a tuple of them
-        values = tuple(float(str(value)) for value in np.ravel(columns[name][row]))
-        return values if GEOMETRY[name] else values[0]
-
-    order = ("position", "orientation", "spacing", "slice_spacing")
-    return [Geometry(*(number(name, int(row)) for name in order)) for row in rows]

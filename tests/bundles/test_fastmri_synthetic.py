@@ -9,11 +9,11 @@ from monai.bundle import ConfigParser, ckpt_export
 from processes import PYTHON, shell
 from tiny import CONFIGS, KNOBS, Parts, causes, execute, names, runs, workflow, write_slices
 
-from es_medical.knobs import logged_knobs
+from es_medical.jobs.trained_weights import export_command
+from es_medical.knobs import logged_knobs, read_options
 from es_medical.tracking import with_hidden
 
 BUNDLE = "fastmri_synthetic"
-METADATA, INFERENCE = str(CONFIGS / "metadata.json"), str(CONFIGS / "inference.json")
 
 
 # --- configuration
@@ -57,10 +57,11 @@ def test_inference_without_weights_says_what_to_do(data_file, tmp_path):
     "ignore:UNet.compact:UserWarning",
 )
 def test_export_traces_the_denoiser(trained, tmp_path):
-    target, weights = tmp_path / "model.ts", str(trained(BUNDLE) / "models" / "model.pt")
-    files = {"meta_file": METADATA, "config_file": INFERENCE}
-    shape = {"use_trace": True, "input_shape": [1, 2, 16, 16]}
-    ckpt_export("network_def", filepath=str(target), ckpt_file=weights, **files, **shape, widths=KNOBS["widths"])
+    """With the knobs of the weights: none is typed."""
+    target, weights = tmp_path / "model.ts", trained(BUNDLE) / "models" / "model.pt"
+    job, *options = export_command(weights.parent, target)
+    assert job == "ckpt_export"
+    ckpt_export(**read_options(options))
     exported = torch.jit.load(target)
     x = torch.rand(1, 2, 16, 16)
     plain = ConfigParser({"n": {"_target_": "es_medical.networks.unet", "widths": KNOBS["widths"]}}).get_parsed_content("n")

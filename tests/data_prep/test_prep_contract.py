@@ -6,8 +6,12 @@ from importlib import util
 import numpy as np
 import pytest
 from prep_commands import COMMANDS, DRY, OF_FILES, Tried
+from typer.main import get_command
 
+from data_prep.cli import app
 from data_prep.demo import chest, digits
+from data_prep.images.options import MNISTOptions
+from data_prep.run.options import known_options
 from es_medical.data import SliceWriter, file_digest, read_header
 
 
@@ -36,6 +40,7 @@ def test_second_run_does_nothing_and_a_changed_option_makes_it_anew(tried):
     first = tried.run()
     before = tried.out.stat().st_mtime_ns, file_digest(tried.out), tried.manifest()
     assert read_header(tried.out).n == tried.command.n
+    assert ("licence" in read_header(tried.out).configuration) == (tried.command.fill is None)  # ours are known
     again = tried.run()
     assert "up to date: same input, same configuration" in again.splitlines()
     assert again.splitlines()[-1] == first.splitlines()[-1]
@@ -45,6 +50,22 @@ def test_second_run_does_nothing_and_a_changed_option_makes_it_anew(tried):
     assert file_digest(tried.out) != before[1]
     tried.run()
     assert (file_digest(tried.out), tried.manifest()) == before[1:]
+
+
+def test_licence_that_is_given_is_kept_by_every_command_that_reads_images():
+    commands = {command.words for command in COMMANDS.values() if command.fill}
+    options = {name: {one.name for one in get_command(app).commands[name].params} for name in commands}
+    assert {name for name in commands if "licence" not in options[name]} == set()
+
+
+@of(["mnist"])
+def test_licence_is_in_file_and_manifest_and_not_that_of_a_scan_made_alike(tried):
+    tried.run("--licence", "CC BY-SA 3.0")
+    configuration = read_header(tried.out).configuration
+    assert configuration["licence"] == tried.manifest()["configuration"]["licence"] == "CC BY-SA 3.0"
+    assert known_options(MNISTOptions, {"configuration": configuration}).keys() == configuration.keys() - {
+        *("command", "recipe", "licence")
+    }
 
 
 @of([name for name, command in COMMANDS.items() if command.image])

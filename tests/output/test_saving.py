@@ -142,10 +142,10 @@ def test_missing_slice_is_a_gap_and_a_second_volume_a_file_of_its_own(tmp_path):
 
 def test_two_scans_of_one_patient_are_two_volumes(tmp_path):
     """Their slice numbers need not overlap: the slice file says which volume a slice is of."""
-    from es_medical.output.saving import _by_volume
+    from es_medical.output.columns import by_volume
 
     subjects, volumes = np.array([b"one"] * 3), np.array([b"first", b"first", b"second"])
     columns = {"subject": subjects, "volume": volumes, "slice": np.array([8, 9, 10])}
-    assert {name: rows.tolist() for name, rows in _by_volume(columns).items()} == {"first": [0, 1], "second": [2]}
+    assert {name: rows.tolist() for name, rows in by_volume(columns).items()} == {"first": [0, 1], "second": [2]}
     unknown = columns | {"volume": np.array([b"", b"", b""])}
-    assert {name: rows.tolist() for name, rows in _by_volume(unknown).items()} == {"one": [0, 1, 2]}
+    assert {name: rows.tolist() for name, rows in by_volume(unknown).items()} == {"one": [0, 1, 2]}
