@@ -1,6 +1,7 @@
 """The pages that users read: nothing unfinished, no link to nowhere."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -26,3 +27,8 @@ def test_readme_is_short_and_has_two_commands_that_set_everything_up():
         block = text.split(f"<!-- {marker} -->")[1].split("```")[1]
         assert block.removeprefix("bash").strip().count("\n") == 0
         assert "python3 -m venv .venv" in block
+
+
+def test_changelog_names_the_version_of_a_tree_without_tags():
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["version"]["fallback-version"]
+    assert re.search(rf"^(## |Version ){re.escape(version)}\b", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
