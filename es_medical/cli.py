@@ -116,7 +116,7 @@ def reconstruct(
             _stop(f"no weights come with {folder.name}: train it by `es-medical train {folder.name} --demo`")
         if not given or given[0].startswith("--"):
             before, data = _demo_data(folder.name, True), _demo_file(folder.name)
-            given = [str(data), f"{folder.name}/demo", "--data_split", "test", *given]
+            given = [str(data), f"{folder.name}/demo", "--data_split", "test", "--n_samples", "3", *given]  # seconds
         arguments = [str(weights), *given]
     _run(before, ("es_medical.reconstruct", *arguments), 1, dry_run)
 

@@ -197,7 +197,7 @@ def show(rows: list[Row], out: Path) -> None:
     done = sum(not row.failed for row in rows)
     columns = {"file": [row.name for row in rows], "images": ["failed" if row.failed else row.result for row in rows]}
     print_table(columns, "", 100)
-    typer.echo(f"reconstructed {done} of {len(rows)}: images in {out}" + f", some of them in {PICTURES}" * (done > 0))
+    typer.echo(f"reconstructed {done} of {len(rows)}: images in {out}" + f" ({PICTURES}: a few to look at)" * (done > 0))
     for row in rows:
         if row.failed:
             typer.echo(f"error: {row.name}: {row.result}", err=True)

@@ -35,7 +35,13 @@ def test_demo_reconstructs_by_the_weights_that_come_with_the_bundle(tmp_path, mo
     weights = str(ROOT / "bundles" / "lidc_ct" / "models" / "demo")
     made, command = map(shlex.split, said("reconstruct", "lidc_ct", "--demo", "--dry-run").splitlines())
     assert made[2:] == ["data_prep", "demo", "ct", "demo_ct.h5"]
-    assert command[2:] == ["es_medical.reconstruct", weights, "demo_ct.h5", "lidc_ct/demo", "--data_split", "test"]
+    assert command[2:] == [
+        "es_medical.reconstruct",
+        weights,
+        "demo_ct.h5",
+        "lidc_ct/demo",
+        *("--data_split", "test", "--n_samples", "3"),
+    ]
     own = shlex.split(said("reconstruct", "lidc_ct", "--demo", "SERIES", "out", "--n_samples", "3", "--dry-run"))
     assert own[2:] == ["es_medical.reconstruct", weights, "SERIES", "out", "--n_samples", "3"]
     assert "es-medical train mnist_cs --demo" in said("reconstruct", "mnist_cs", "--demo", "--dry-run", code=2)
