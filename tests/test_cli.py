@@ -32,18 +32,18 @@ def test_demo_makes_its_data_once_and_runs_the_readmes_command(tmp_path, monkeyp
 
 def test_demo_reconstructs_by_the_weights_that_come_with_the_bundle(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    weights = str(ROOT / "bundles" / "lidc_ct" / "models" / "demo")
-    made, command = map(shlex.split, said("reconstruct", "lidc_ct", "--demo", "--dry-run").splitlines())
-    assert made[2:] == ["data_prep", "demo", "ct", "demo_ct.h5"]
+    weights = str(ROOT / "bundles" / "fastmri_synthetic" / "models" / "demo")
+    made, command = map(shlex.split, said("reconstruct", "fastmri_synthetic", "--demo", "--dry-run").splitlines())
+    assert made[2:] == ["data_prep", "demo", "mri", "demo.h5"]
     assert command[2:] == [
         "es_medical.reconstruct",
         weights,
-        "demo_ct.h5",
-        "lidc_ct/demo",
+        "demo.h5",
+        "fastmri_synthetic/demo",
         *("--data_split", "test", "--n_samples", "3"),
     ]
-    own = shlex.split(said("reconstruct", "lidc_ct", "--demo", "SERIES", "out", "--n_samples", "3", "--dry-run"))
-    assert own[2:] == ["es_medical.reconstruct", weights, "SERIES", "out", "--n_samples", "3"]
+    own = shlex.split(said("reconstruct", "fastmri_synthetic", "--demo", "SCAN.h5", "out", "--n_samples", "3", "--dry-run"))
+    assert own[2:] == ["es_medical.reconstruct", weights, "SCAN.h5", "out", "--n_samples", "3"]
     assert "es-medical train mnist_cs --demo" in said("reconstruct", "mnist_cs", "--demo", "--dry-run", code=2)
 
 

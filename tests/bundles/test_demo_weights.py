@@ -13,7 +13,7 @@ from data_prep.demo.cli import demo_ct, demo_mri
 from data_prep.demo.options import BrainOptions, ChestOptions
 from es_medical.reconstruct import app
 
-GAIN = {"fastmri_synthetic": 10.0, "lidc_ct": 5.0}
+GAIN = {"fastmri_synthetic": 10.0}
 """PSNR above zero-filling and filtered back-projection, dB."""
 
 each = pytest.mark.parametrize("bundle", GAIN)
