@@ -1,4 +1,4 @@
-"""Command line of the benchmarks: `python -m es_medical.benchmark COMMAND`, of step, import, prep, ct, shift and draw."""
+"""Command line of the benchmarks: `python -m es_medical.benchmark COMMAND` (step, gpu, import, prep, data, ct, shift, draw)."""
 
 import argparse
 import json
@@ -10,13 +10,16 @@ from typing import Any
 
 import torch
 
+from es_medical.data.atomic import whole_or_not
+
 NEEDS = (
     "Needs torch and deepinv with the wheels that deepinv needs, and jaxtyping with its only dependency wadler-lindig "
     "(small, pure Python); neither MONAI nor MLflow, and no installation: run it in the source tree. prep needs data_prep."
 )
 MODULES = {"import": "imports"}  # modules not named like their command
-SEVERAL = ("step", "shift")  # commands that time several settings
+SEVERAL = ("step", "shift", "gpu")  # commands that time several settings
 FLAG = argparse.BooleanOptionalAction
+Commands = Any  # argparse has no public name for what `add_subparsers` returns
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -24,16 +27,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     if options.threads:
         torch.set_num_threads(options.threads)
-    machine = _machine(torch.device(getattr(options, "device", "cpu")))
+    device = torch.device(getattr(options, "device", "cpu"))
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise SystemExit("torch finds no GPU on this machine: try --device cpu (gpu: with --tiny)")
+    machine = _machine(device)
     print(", ".join(f"{key} {value}" for key, value in machine.items()), flush=True)
     module = import_module(f"es_medical.benchmark.{MODULES.get(options.command, options.command)}")
     results = []
     for result in module.run(options):
         print(module.table(result), flush=True)
         results.append(_named(result))
-    if options.json:
-        report = {"machine": machine, options.command: results if options.command in SEVERAL else results[0]}
-        options.json.write_text(json.dumps(report, indent=2) + "\n")
+        if options.json:  # after each result, so that nothing is lost when the next one ends the process
+            report = {"machine": machine, options.command: results if options.command in SEVERAL else results[0]}
+            with whole_or_not(options.json) as temporary:
+                temporary.write_text(json.dumps(report, indent=2) + "\n")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -56,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     prep.add_argument("--slices", type=int, default=36, help="slices of each volume (default 36)")
     prep.add_argument("--volumes", type=int, default=2, help="volumes (default 2)")
     prep.add_argument("--repeats", type=int, default=5, help="timed rounds (default 5)")
+    data = _add_data(commands)
     ct = commands.add_parser("ct", help="A, A^T and a training step of sparse-view CT next to deepinv's Tomography")
     ct.add_argument("--size", type=int, default=256, help="side of the images (default 256)")
     ct.add_argument("--views", type=int, default=50, help="views over 180 degrees (default 50)")
@@ -73,12 +81,35 @@ def _parser() -> argparse.ArgumentParser:
     shift.add_argument("--amp", action=FLAG, default=False, help="bfloat16 (default: no)")
     shift.add_argument("--channels-last", action=FLAG, default=False, help="channels-last memory format (default: no)")
     shift.add_argument("--compile", action=FLAG, default=False, help="torch.compile both (default: no)")
-    for command in (step, ct, shift):
+    gpu = _add_gpu(commands)
+    for command in (step, data, ct, shift, gpu):
         command.add_argument("--device", default="cpu", help="cpu (default) or cuda")
-    for command in (step, imports, prep, ct, shift, draw):
+    for command in (step, imports, prep, data, ct, shift, draw, gpu):
         command.add_argument("--threads", type=int, help="CPU threads of torch (default: torch's)")
         command.add_argument("--json", type=Path, help="write the results to this file")
+    gpu.set_defaults(device="cuda", json=Path("gpu.json"))
     return parser
+
+
+def _add_data(commands: Commands) -> argparse.ArgumentParser:
+    data = commands.add_parser("data", help="slices a second that a training can read, next to reading the bytes", epilog=NEEDS)
+    data.add_argument("--file", type=Path, help="a slice file of your own, in place of a temporary one of noise")
+    data.add_argument("--slices", type=int, default=48, help="slices of the temporary file (default 48)")
+    data.add_argument("--size", type=int, default=320, help="side of its images (default 320)")
+    data.add_argument("--coils", type=int, default=8, help="its receive coils, 0 for one without maps (default 8)")
+    data.add_argument("--batch", type=int, default=4, help="slices in a batch (default 4)")
+    data.add_argument("--workers", type=_widths, default=(0, 2, 4), help="numbers of worker processes (default 0,2,4)")
+    data.add_argument("--repeats", type=int, default=5, help="timed rounds (default 5)")
+    return data
+
+
+def _add_gpu(commands: Commands) -> argparse.ArgumentParser:
+    gpu = commands.add_parser("gpu", help="everything of a training on a GPU, within a given time", epilog=NEEDS)
+    gpu.add_argument("--minutes", type=float, default=8.0, help="time for all parts (default 8); imports come on top")
+    gpu.add_argument("--only", action="append", metavar="PART", help="a part to run in place of all; may be repeated")
+    gpu.add_argument("--tiny", action="store_true", help="tiny images and networks: a test of the report itself")
+    gpu.add_argument("--repeats", type=int, default=10, help="timed rounds at most (default 10)")
+    return gpu
 
 
 def _widths(text: str) -> tuple[int, ...]:
@@ -86,7 +117,10 @@ def _widths(text: str) -> tuple[int, ...]:
 
 
 def _machine(device: torch.device) -> dict[str, str | int]:
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    name = platform.processor() or platform.machine()
+    if device.type == "cuda":
+        found = torch.cuda.get_device_properties(device)
+        name = f"{found.name} ({found.total_memory / 2**30:.0f} GiB, CUDA {torch.version.cuda})"
     return {"device": name, "threads": torch.get_num_threads(), "torch": torch.__version__, "python": platform.python_version()}
 
 

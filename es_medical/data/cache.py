@@ -27,6 +27,31 @@ def free_memory(device: torch.device) -> int:
     return int(psutil.virtual_memory().available)
 
 
+SHARE = {"cuda": 0.25, "cpu": 0.5}
+"""Largest share of the free memory of a device that `cache_place` takes; the network's activations need the rest of a GPU."""
+
+
+def cache_place(dataset: SliceDataset, device: torch.device | str, processes: int = 1) -> torch.device | None:
+    """Choose where to hold a data set, the device of the training, main memory or nowhere, and log it with the reason.
+
+    Args:
+        dataset: the slices.
+        device: device of the training.
+        processes: processes on this machine, each of which holds the whole data set.
+    """
+    needed, full = memory_estimate(dataset), []
+    size = f"{needed / 2**30:.3g} GiB" if needed >= 2**30 else f"{needed / 2**20:.3g} MiB"
+    for place in dict.fromkeys((torch.device(device), torch.device("cpu"))):
+        free, share = free_memory(place), SHARE.get(place.type, 0.0) / (1 if place.type == "cuda" else processes)
+        limit = f"{share:.0%} of the {free / 2**30:.3g} GiB free on {place}"
+        if needed <= share * free:
+            logger.info("cache_device auto: %s, as the slices take %s, at most %s", place, size, limit)
+            return place
+        full.append(limit)
+    logger.info("cache_device auto: none, slices are read while training: %s is more than %s", size, " and ".join(full))
+    return None
+
+
 class CachedSlices(Dataset[dict[str, Any]]):
     """The items of a `SliceDataset`, held as one tensor per key on a device.
 

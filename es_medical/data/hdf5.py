@@ -94,11 +94,17 @@ def read_row(file: h5py.File, name: str, row: int) -> NDArray:
     Raises:
         ValueError: they lie in a part that cannot be read: HDF5 gives fill values, which are NaN.
     """
-    data = file[name]
-    x = data[row]
-    if data.is_virtual and np.isnan(x.flat[0]):
-        raise ValueError(f"{file.filename}: {name} of row {row} lies in another file, which is missing or damaged")
+    x = np.empty(file[name].shape[1:], np.float32)
+    read_into(x, file[name], row)
     return x
+
+
+def read_into(x: NDArray[np.float32], data: h5py.Dataset, row: int) -> None:
+    """Read the pixels of one slice into an array; raises ValueError as `read_row`."""
+    data.read_direct(x, row)
+    if data.is_virtual and np.isnan(x.flat[0]):
+        name = data.name.lstrip("/")
+        raise ValueError(f"{data.file.filename}: {name} of row {row} lies in another file, which is missing or damaged")
 
 
 class Links(NamedTuple):

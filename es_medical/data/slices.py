@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 import torch
-from torch.utils.data import Dataset
+from torch import Tensor
+from torch.utils.data import Dataset, default_collate, get_worker_info
 
-from es_medical.data.hdf5 import damage_as, read_row
-from es_medical.data.schema import SPLITS, damaged, open_slices, read_header
+from es_medical.data.hdf5 import damage_as, read_into
+from es_medical.data.schema import PIXELS, SPLITS, damaged, open_slices, read_header
+
+
+class Items(list[dict[str, Any]]):
+    """The items of a batch whose pixels were read into one tensor; `batch` is what torch's default collate makes of them."""
+
+    def __init__(self, batch: dict[str, Any]) -> None:
+        self.batch = batch
+        items = ({name: values[i] for name, values in batch.items()} for i in range(len(batch["id"])))
+        super().__init__(item | {"index": int(item["index"])} for item in items)
+
+
+def collate(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Batch items as torch's default collate does; the pixels of `Items` are not copied."""
+    return items.batch if isinstance(items, Items) else default_collate(list(items))
 
 
 class SliceDataset(Dataset[dict[str, Any]]):
@@ -46,6 +63,7 @@ class SliceDataset(Dataset[dict[str, Any]]):
         self.header = read_header(path)
         self.with_image = with_image and self.header.has_image
         self._file: h5py.File | None = None
+        self._pixels: dict[str, h5py.Dataset] = {}
         self._pid = -1
         self._load_columns(limit)
 
@@ -74,40 +92,40 @@ class SliceDataset(Dataset[dict[str, Any]]):
         return [key.decode() for key in self._ids]
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        row = int(self.rows[index])
-        file = self._handle()
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> Items:
+        """Read the items of a batch, for torch's loader: with `collate`, pixels are copied from the file once."""
+        at = np.asarray(indices)
+        rows, names = self.rows[at], ("measurement", *["maps"] * bool(self.header.coils), *["image"] * self.with_image)
+        self._handle()
         with damage_as(damaged(self.path)):
-            item: dict[str, Any] = {
-                "measurement": torch.from_numpy(read_row(file, "measurement", row))
-            }  # (2, H, W) or (2, C, H, W)
-            if self.header.coils:
-                item["maps"] = torch.from_numpy(read_row(file, "maps", row))  # (2, C, H, W)
-            if self.with_image:
-                item["image"] = torch.from_numpy(read_row(file, "image", row))  # (2, H, W)
-        scale, offset = self._scale[index]
-        return item | {
-            "sigma": torch.tensor(self._sigma[index], dtype=torch.float32),
-            "peak": torch.tensor(self._peak[index], dtype=torch.float32),
-            "data_range": torch.tensor(self._data_range[index], dtype=torch.float32),
-            "scale": torch.tensor(scale, dtype=torch.float64),
-            "offset": torch.tensor(offset, dtype=torch.float64),
-            "id": self._ids[index].decode(),
-            "index": row,
-        }
+            pixels = {name: _read(self._pixels[name], rows) for name in names}
+        return Items({
+            **pixels,
+            "sigma": torch.from_numpy(self._sigma[at]).float(),
+            "peak": torch.from_numpy(self._peak[at]).float(),
+            "data_range": torch.from_numpy(self._data_range[at]).float(),
+            "scale": torch.from_numpy(self._scale[at, 0]),
+            "offset": torch.from_numpy(self._scale[at, 1]),
+            "id": [key.decode() for key in self._ids[at]],
+            "index": torch.from_numpy(rows),
+        })  # fmt: skip
 
     def acquisition(self, index: int) -> dict[str, Any]:
         """Read how a slice was acquired, without its pixels: its noise level and, if there are coils, their ``maps``."""
         item: dict[str, Any] = {"sigma": torch.tensor(self._sigma[index], dtype=torch.float32)}
         if self.header.coils:
-            item["maps"] = torch.from_numpy(read_row(self._handle(), "maps", int(self.rows[index])))
+            self._handle()
+            item["maps"] = _read(self._pixels["maps"], self.rows[[index]])[0]
         return item
 
-    def _handle(self) -> h5py.File:
-        """File handle of this process: one inherited through fork would share its file position with the parent."""
+    def _handle(self) -> None:
+        """Open the file in this process: a handle inherited through fork would share its file position with the parent."""
         if self._file is None or self._pid != os.getpid():
             self._close()
             self._file, self._pid = open_slices(self.path), os.getpid()
-        return self._file
+            self._pixels = {name: self._file[name] for name in PIXELS if name in self._file}  # looking them up again is slow
 
     def _close(self) -> None:
         if self._file is not None:
@@ -115,4 +133,16 @@ class SliceDataset(Dataset[dict[str, Any]]):
             self._file = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_file": None, "_pid": -1}
+        return self.__dict__ | {"_file": None, "_pixels": {}, "_pid": -1}
+
+
+def _read(data: h5py.Dataset, rows: np.ndarray) -> Tensor:
+    """Read rows into one new tensor; in a worker process it is in shared memory, so that it gets to the trainer uncopied."""
+    shape = (len(rows), *data.shape[1:])
+    if get_worker_info() is None:
+        values = torch.empty(shape)
+    else:  # as torch's default collate does
+        values = torch.empty(0).set_(torch.UntypedStorage._new_shared(4 * math.prod(shape))).view(shape)
+    for place, row in zip(values.numpy(), rows.tolist(), strict=True):
+        read_into(place, data, row)
+    return values

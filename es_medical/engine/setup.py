@@ -11,8 +11,10 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from es_medical import losses
 from es_medical.data import CachedSlices, SliceDataset, read_header
+from es_medical.data.cache import cache_place
+from es_medical.data.slices import collate
 from es_medical.engine.config import positive_int
-from es_medical.engine.distributed import rank, world_size
+from es_medical.engine.distributed import local_device, rank, world_size
 from es_medical.engine.methods import group_of, loss_group
 from es_medical.engine.operators import read_transmission
 from es_medical.engine.schedule import Schedule
@@ -20,6 +22,7 @@ from es_medical.engine.weights.averaging import WeightAverage
 from es_medical.groups import Group
 from es_medical.groups.base import Transform
 from es_medical.inferers import Inferer
+from es_medical.knobs import AUTO
 from es_medical.losses import Loss, PhotonSplitting, SeveralSplits, Untrained, attach_multiplier, build_weighting
 from es_medical.methods import method_of
 from es_medical.networks import Accelerated, ArtifactRemoval, MoDL, ReynoldsAveraging, learning_free, shift_unet, unet
@@ -103,7 +106,7 @@ def build_reconstructor(
     noise_level: float | None = None,
     amp: bool | None = None,
     channels_last: bool | None = None,
-    compiled: bool | None = None,
+    compiled: bool | str | None = None,
     architecture: str = "modl",
     method: str = "es",
     start: Start = "initial",
@@ -120,19 +123,18 @@ def build_reconstructor(
         amp: bfloat16 inside the denoiser; None turns it on for CUDA, off for the CPU and for losses that need differences
             of network passes.
         channels_last: memory format inside the denoiser; None turns it on for CUDA.
-        compiled: torch.compile the denoiser; None turns it on for CUDA.
+        compiled: torch.compile the denoiser; "reduce-overhead" with CUDA graphs; None turns it on for CUDA, without.
         architecture: "modl", or the denoiser alone on A^T y ("adjoint") or A^dagger y ("pseudo_inverse").
         method: name of the method: no average if it is not equivariant, a multiplier for unsure, no network if it learns
             nothing (see `es_medical.networks.learning_free`).
         start: first image of modl, the operator's "initial" (A^T y; filtered backprojection in CT) or "estimate".
 
     Raises:
-        ValueError: an unknown architecture or start, a start of another architecture than modl, or amp, channels_last or
-            compiled is not true, false or None.
+        ValueError: an unknown architecture or start, a start of another architecture than modl, or a knob out of range.
     """
     if architecture not in ARCHITECTURES:
         raise ValueError(f"architecture must be one of {', '.join(ARCHITECTURES)}, got {architecture!r}")
-    for name, knob in (("amp", amp), ("channels_last", channels_last), ("compiled", compiled)):
+    for name, knob in (("amp", amp), ("channels_last", channels_last)):
         if knob not in (None, True, False):
             raise ValueError(f"{name} must be true, false or null, got {knob!r}")
     if not method_of(method).trained:
@@ -141,7 +143,8 @@ def build_reconstructor(
     if method_of(method).precise:
         torch.backends.cudnn.allow_tf32 = False
         amp = bool(amp)  # only if asked for
-    amp, channels_last, compiled = (cuda if knob is None else bool(knob) for knob in (amp, channels_last, compiled))
+    amp, channels_last = (cuda if knob is None else bool(knob) for knob in (amp, channels_last))
+    compiled = cuda if compiled is None else compiled
     if amp or channels_last or compiled:
         network = Accelerated(network, amp, channels_last, compiled)
     unrolled: nn.Module
@@ -228,10 +231,20 @@ def build_average(network: nn.Module, decay: float | None) -> WeightAverage | No
 
 
 def build_dataset(
-    data_file: str, split: str, with_image: bool = True, cache_device: torch.device | str | None = None
+    data_file: str,
+    split: str,
+    with_image: bool = True,
+    cache_device: torch.device | str | None = None,
+    device: torch.device | str | None = None,
 ) -> Dataset:
-    """Open one split of a slice file; with `cache_device`, hold it all on that device (nothing is read while training)."""
+    """Open one split of a slice file; with `cache_device`, hold it all on that device (nothing is read while training).
+
+    `cache_device` "auto" chooses a device with enough memory, or none (see `es_medical.data.cache.cache_place`), for a
+    training on `device`.
+    """
     dataset = SliceDataset(data_file, split, with_image)
+    if cache_device == AUTO:
+        cache_device = cache_place(dataset, local_device() if device is None else device, world_size())
     return dataset if cache_device is None else CachedSlices(dataset, cache_device)
 
 
@@ -239,13 +252,17 @@ def build_loader(dataset: Dataset, batch_size: int, shuffle: bool, num_workers: 
     """Batch a data set, divided among the processes: shuffled by (seed, epoch) for training, else in order.
 
     Training batches are padded with repeated items so that every process takes the same number of steps. Evaluation
-    takes each item once; a process left without items takes the first one again (its scores count once).
+    takes each item once; a process left without items takes the first one again (its scores count once). Slices that
+    are held on a GPU are read by this process, whatever `num_workers`.
     """
     n = len(dataset)  # type: ignore[arg-type]
     sampler: Any = list(range(rank(), n, world_size())) or [0]
     if shuffle:
         sampler = DistributedSampler(dataset, world_size(), rank(), shuffle=True, seed=seed)
-    return DataLoader(dataset, batch_size, sampler=sampler, num_workers=num_workers, persistent_workers=num_workers > 0)
+    workers = 0 if isinstance(dataset, CachedSlices) and dataset.device.type == "cuda" else num_workers
+    return DataLoader(
+        dataset, batch_size, sampler=sampler, num_workers=workers, persistent_workers=workers > 0, collate_fn=collate
+    )
 
 
 def run_name(

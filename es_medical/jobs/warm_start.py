@@ -198,11 +198,12 @@ class WarmStart:
 
     def _trainer(self, slices: Path) -> Trainer:
         knobs = self.knobs
-        dataset = build_dataset(str(slices), "train", cache_device=self.cache_device)
+        device = self.physics.mask.device
+        dataset = build_dataset(str(slices), "train", cache_device=self.cache_device, device=device)
         loader = build_loader(dataset, knobs.batch_size, True, self.num_workers, knobs.seed)
         optimizer, epochs = build_optimizer(self.network, knobs.lr, knobs.weight_decay), int(knobs.epochs)
         schedule = Schedule(optimizer, "cosine", epochs=epochs * len(loader), end=LAST_RATE)  # stepped after every step
-        device, loss = self.physics.mask.device, SupervisedOnSplits(self.split, knobs.alpha)
+        loss = SupervisedOnSplits(self.split, knobs.alpha)
         trainer = Trainer(
             device, epochs, loader, self.network, optimizer, loss, self.physics, SimpleInferer(),
             clip=knobs.clip, seed=knobs.seed, scheduler=schedule,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from scipy.sparse import csr_array
 from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
@@ -40,9 +41,10 @@ class CT(Operator):
             (B, 1, V or 1, D or 1); 0 or 1. None for all.
         unit_norm: divide by the operator norm |L| (of all views and bins, whatever the mask); else |L| stays as it is and
             y is in pixels times the image's values.
+        matrix: L (views detectors, H W), rays view by view and pixels row by row, in pixels; None builds it by astra-toolbox.
 
     Raises:
-        ValueError: the mask does not fit, or holds values other than 0 and 1.
+        ValueError: mask or matrix do not fit, or the mask holds values other than 0 and 1.
         ImportError: astra-toolbox, which builds the matrix, is not installed.
     """
 
@@ -57,11 +59,16 @@ class CT(Operator):
     _diagonal: float
     """Mean diagonal of A^T A with all rays."""
 
-    def __init__(self, geometry: Geometry, mask: GivenMask | None = None, unit_norm: bool = True) -> None:
-        matrix, transpose = csr_pair(system_matrix(geometry))
-        norm = largest_singular_value(matrix, transpose) if unit_norm else torch.ones((), dtype=torch.float64)
-        self._setup(geometry, matrix, transpose, norm, ray_mask(torch.ones(1) if mask is None else mask, geometry))
-        self._diagonal = float(matrix.values.double().square().sum() / norm**2) / math.prod(geometry.size)
+    def __init__(
+        self, geometry: Geometry, mask: GivenMask | None = None, unit_norm: bool = True, matrix: csr_array | None = None
+    ) -> None:
+        wanted = (math.prod(geometry.shape), math.prod(geometry.size))
+        if matrix is not None and matrix.shape != wanted:
+            raise ValueError(f"a system matrix of shape {matrix.shape}: this scanner's has {wanted}")
+        rows, transpose = csr_pair(system_matrix(geometry) if matrix is None else matrix)
+        norm = largest_singular_value(rows, transpose) if unit_norm else torch.ones((), dtype=torch.float64)
+        self._setup(geometry, rows, transpose, norm, ray_mask(torch.ones(1) if mask is None else mask, geometry))
+        self._diagonal = float(rows.values.double().square().sum() / norm**2) / math.prod(geometry.size)
 
     def _setup(self, geometry: Geometry, matrix: Csr, transpose: Csr, norm: Tensor, mask: Mask) -> None:
         super().__init__(img_size=(1, *geometry.size))

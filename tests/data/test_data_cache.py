@@ -65,3 +65,22 @@ def test_cuda_cache_in_a_worker_is_a_clear_error(slice_file, monkeypatch):
     monkeypatch.setattr(cache_module, "get_worker_info", object)
     with pytest.raises(RuntimeError, match="num_workers=0"):
         on_device[0]
+
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize(("needed", "processes", "expected", "why"), [
+    (1 * GIB, 1, "cuda:0", "cache_device auto: cuda:0, as the slices take 1 GiB, at most 25% of the 8 GiB free on cuda:0"),
+    (3 * GIB, 1, "cpu", "cache_device auto: cpu, as the slices take 3 GiB, at most 50% of the 16 GiB free on cpu"),
+    (3 * GIB, 4, None, "25% of the 8 GiB free on cuda:0 and 12% of the 16 GiB free on cpu"),
+    (9 * GIB, 1, None, "cache_device auto: none, slices are read while training: 9 GiB is more than 25% of the 8 GiB"),
+])  # fmt: skip
+def test_auto_takes_what_has_room_and_says_why(slice_file, monkeypatch, caplog, needed, processes, expected, why):
+    monkeypatch.setattr(cache_module, "memory_estimate", lambda dataset: needed)
+    monkeypatch.setattr(cache_module, "free_memory", lambda device: (8 if device.type == "cuda" else 16) * GIB)
+    with caplog.at_level(logging.INFO, "es_medical.data"):
+        place = cache_module.cache_place(SliceDataset(slice_file), "cuda:0", processes)
+    assert place == (expected and torch.device(expected))
+    assert why in caplog.text
+    assert len(caplog.records) == 1

@@ -1,6 +1,8 @@
 import os
 import pickle
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import torch
 from torch.utils.data import ConcatDataset, DataLoader
 
 from es_medical.data import CachedSlices, SliceDataset, SliceHeader, SliceRecord, SliceWriter, file_digest, read_header, schema
+from es_medical.data.slices import collate
 
 SIZE = (12, 16)
 
@@ -71,6 +74,54 @@ def test_default_collate_batches_the_items(slice_file):
     assert batch["index"].tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_collate_is_the_default_one_without_the_copy(slice_file, workers):
+    dataset, order = SliceDataset(slice_file), torch.randperm(len(SliceDataset(slice_file))).tolist()
+    expected = list(DataLoader(dataset, batch_size=3, sampler=order))
+    found = list(DataLoader(dataset, batch_size=3, sampler=order, num_workers=workers, collate_fn=collate))
+    for a, b in zip(expected, found, strict=True):
+        assert a.keys() == b.keys()
+        for name, value in a.items():
+            assert torch.equal(value, b[name]) if isinstance(value, torch.Tensor) else value == b[name], name
+            assert getattr(value, "dtype", None) == getattr(b[name], "dtype", None)
+    items = dataset.__getitems__([4, 2])
+    assert collate(items)["measurement"].data_ptr() == items[0]["measurement"].data_ptr()
+
+
+STREAMED = r"""
+import re, sys
+from pathlib import Path
+from torch.utils.data import DataLoader
+from es_medical.data import SliceDataset
+from es_medical.data.slices import collate
+for path in sys.argv[1:]:
+    for epoch in range(2):
+        for batch in DataLoader(SliceDataset(path), 4, shuffle=True, collate_fn=collate):
+            batch["measurement"].sum()
+    print(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text()).group(1))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="peak memory is read in Linux's /proc")
+def test_memory_of_reading_does_not_grow_with_the_file(tmp_path):
+    """Two epochs of a small file and of one 16 times as large, in a process of its own."""
+    files = []
+    for n in (4, 64):
+        files.append(tmp_path / f"{n}.h5")
+        with SliceWriter(files[-1], SliceHeader(0.1, torch.ones(96, dtype=torch.bool)), (96, 96), False, 4) as writer:
+            y = torch.randn(2, 4, 96, 96)
+            for i in range(n):
+                writer.append(SliceRecord(y, None, f"id{i}", f"s{i}", "train", maps=y))
+    small, large = files[0].stat().st_size / 2**20, files[1].stat().st_size / 2**20
+    command = [sys.executable, "-c", STREAMED, *map(str, files)]
+    env = os.environ | {"MALLOC_MMAP_THRESHOLD_": "100000"}  # what is freed goes back to the system at once
+    run = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
+    first, second = (float(kib) / 2**10 for kib in run.stdout.split())
+    assert large > small + 32
+    assert second - first < (large - small) / 2
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_worker_processes_give_the_batches_of_the_main_process(slice_file, method):
@@ -94,8 +145,10 @@ def test_pickled_dataset_carries_no_open_handle(slice_file):
 
 def test_without_image_the_ground_truth_is_never_read(slice_file, monkeypatch):
     read = []
-    getitem = h5py.Dataset.__getitem__
-    monkeypatch.setattr(h5py.Dataset, "__getitem__", lambda self, *a, **k: (read.append(self.name), getitem(self, *a, **k))[1])
+    for name in ("__getitem__", "read_direct"):
+        kept = getattr(h5py.Dataset, name)
+        seen = lambda self, *a, kept=kept, **k: (read.append(self.name), kept(self, *a, **k))[1]  # noqa: E731
+        monkeypatch.setattr(h5py.Dataset, name, seen)
     dataset = SliceDataset(slice_file, "train", with_image=False)
     items = list(DataLoader(dataset, batch_size=6))
     assert "image" not in items[0]

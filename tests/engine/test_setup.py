@@ -257,6 +257,19 @@ def test_cached_data_set_has_the_same_items(data_file):
         assert torch.equal(one["image"], other["image"])
 
 
+def test_a_small_data_set_is_cached_where_auto_may_choose(data_file):
+    loader = setup.build_loader(setup.build_dataset(data_file, "val", cache_device="auto", device="cpu"), 2, False)
+    assert str(loader.dataset.device) == "cpu"
+    assert ids(loader) == ids(setup.build_loader(setup.build_dataset(data_file, "val"), 2, False))
+
+
+def test_slices_on_a_gpu_are_read_without_workers(data_file):
+    dataset = setup.build_dataset(data_file, "val", cache_device="cpu")
+    assert setup.build_loader(dataset, 2, False, num_workers=2).num_workers == 2
+    dataset.device = torch.device("cuda")
+    assert setup.build_loader(dataset, 2, False, num_workers=2).num_workers == 0
+
+
 def test_training_data_set_without_image_never_opens_it(data_file):
     assert "image" not in setup.build_dataset(data_file, "train", with_image=False)[0]
     assert "image" not in setup.build_dataset(data_file, "train", False, "cpu")[0]

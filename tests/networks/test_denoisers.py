@@ -1,10 +1,17 @@
+import warnings
+from functools import partial
+
 import pytest
 import torch
 from deepinv.models import DnCNN
-from helpers import randn
+from helpers import line_mri, randn, rng
 
-from es_medical.groups import D4
+from es_medical.engine.step import training_step
+from es_medical.groups import D4, FineRotations
+from es_medical.losses import build_loss
 from es_medical.networks import Accelerated, MoDL, ReynoldsAveraging, unet
+from es_medical.physics import Batch
+from es_medical.splits import Split
 
 
 @pytest.mark.parametrize("widths", [(4, 8), (4, 6, 10), (2, 4, 8, 16)])
@@ -87,3 +94,77 @@ def test_checkpoint_of_another_network_is_refused():
     incomplete.pop("Conv1.0.weight")
     with pytest.raises(RuntimeError, match="Missing key"):
         Accelerated(unet(2, (4, 8))).load_state_dict(incomplete)
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Trace and differentiate as torch.compile does, without the C++ compiler, which takes half a minute."""
+    plain = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda model, mode=None, **given: plain(model, backend="aot_eager", **given))
+    yield
+    torch.compiler.reset()
+
+
+def steps(method, compiled, n=3):
+    """Losses and gradients of n steps at one set of weights, whose draws come from one generator."""
+    torch.manual_seed(0)
+    physics, x = line_mri((16, 16)), randn(2, 2, 16, 16)
+    f = ReynoldsAveraging(MoDL(Accelerated(unet(2, (2, 4)), False, False, compiled), 2), D4()).train()
+    loss, generator = build_loss(method, Split(), 0.1, transform=FineRotations()), rng(3)
+    optimizer, found = torch.optim.SGD(f.parameters(), lr=0.0), []
+    for _ in range(n):
+        output = training_step(loss, f, optimizer, Batch(physics.A(x), physics), generator, clip=None)
+        found.append(torch.cat([output["loss"][None], *(p.grad.flatten().clone() for p in f.parameters())]))
+    return torch.stack(found)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # torch looks at inputs while it traces
+@pytest.mark.parametrize("method", ["es", "ei_alternating"])
+def test_compiled_steps_have_the_losses_gradients_and_new_draws_of_plain_ones(quick, method):
+    """Splits, noise, g and the coin of alternating EI are drawn outside of the compiled denoiser: nothing is frozen."""
+    plain, compiled = steps(method, False), steps(method, True)
+    torch.testing.assert_close(compiled, plain, rtol=1e-4, atol=1e-5)
+    assert len(set(compiled[:, 0].tolist())) == len(compiled)
+
+
+def test_cuda_graphs_without_a_gpu_are_told_once_and_change_nothing(quick):
+    network, x = Accelerated(unet(2, (2, 4)), False, False, "reduce-overhead"), randn(1, 2, 8, 8)
+    with pytest.warns(UserWarning, match="torch makes no CUDA graph of the denoiser on cpu: it is compiled without"):
+        found = network(x)
+    torch.testing.assert_close(found, network.denoiser._call_impl(x))
+    network(x)
+
+
+def test_a_denoiser_that_does_not_compile_runs_uncompiled_with_a_warning(monkeypatch):
+    def broken(graph, inputs):
+        raise RuntimeError("no compiler\nand more")
+
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=broken))
+    monkeypatch.setattr(torch, "compile", lambda model, mode=None, plain=torch.compile, **given: plain(model, **given))
+    network, x = Accelerated(unet(2, (2, 4)), False, False, True), randn(1, 2, 8, 8)
+    with pytest.warns(UserWarning, match="torch.compile failed, the denoiser runs uncompiled: BackendCompilerFailed"):
+        found = network(x)
+    assert torch.equal(found, network.denoiser(x))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        network(x)
+    torch.compiler.reset()
+
+
+def test_an_error_of_the_denoiser_itself_is_raised(quick):
+    with pytest.raises(RuntimeError, match="channels"):
+        Accelerated(unet(2, (2, 4)), False, False, True)(randn(1, 3, 8, 8))
+
+
+def test_more_kinds_of_batches_than_torch_compiles_are_told(quick, monkeypatch):
+    monkeypatch.setattr("torch._dynamo.config.recompile_limit", 2)
+    network = Accelerated(torch.nn.Conv2d(2, 2, 3, padding=1), False, False, True)
+    network(randn(1, 2, 8, 8))
+    network(randn(2, 2, 8, 8))
+    with pytest.warns(UserWarning, match="more than 2 kinds of batches"):
+        network(randn(3, 2, 8, 8))
+
+
+def test_another_mode_is_refused():
+    with pytest.raises(ValueError, match="compiled must be true, false, null or reduce-overhead, got 'fast'"):
+        Accelerated(unet(2, (2, 4)), compiled="fast")
