@@ -52,11 +52,14 @@ BY_DATA = ("split_ratio", "eval_split_input", "consistency_weight", "weighting",
 OF_SPLITS = ("split_unit", "split_ratio", "acs_in_input", "n_splits", "alpha", "consistency_weight", "eval_split_input")
 """Knobs that only splitting methods use."""
 
+LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""Reader of YAML: libyaml where it is installed, ten times as fast."""
+
 
 def read_configuration(path: Path) -> dict[str, Any]:
     """Read the top-level entries of a YAML or JSON file."""
     text = path.read_text(encoding="utf-8")
-    return json.loads(text) if path.suffix == ".json" else yaml.safe_load(text) or {}
+    return json.loads(text) if path.suffix == ".json" else yaml.load(text, LOADER) or {}
 
 
 def read_knobs(configs: Path, names: Sequence[str]) -> dict[str, Any]:

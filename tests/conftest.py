@@ -1,6 +1,8 @@
 """Check annotated shapes while the tests run; use one thread, so that timings and sums don't depend on the machine."""
 
+import functools
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +51,34 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def workflow_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """URI of one MLflow store for all trainings of the session: creating its tables takes seconds."""
+def workflow_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """URI of one MLflow store for all trainings of the session: creating its tables takes seconds.
+
+    The list of installed packages, which MLflow makes anew four times for each model that it logs, is made once.
+    """
+    from mlflow.utils import requirements_utils
     from tiny import database  # loads MLflow and MONAI
 
-    return database(tmp_path_factory.getbasetemp())
+    with pytest.MonkeyPatch.context() as patch:
+        name = "_init_packages_to_modules_map"
+        patch.setattr(requirements_utils, name, functools.cache(getattr(requirements_utils, name)))
+        yield database(tmp_path_factory.getbasetemp())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_trainings(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Spare whole trainings what other tests check: the shapes of each call, and equivariance for all elements of a group.
+
+    Together they take a third of the time of a CT training.
+    """
+    if request.path.parent.name not in ("bundles", "jobs"):
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(import_module("es_medical.metrics.equivariance"), "_elements", lambda group, _: group.elements()[1:3])
+        config.update("jaxtyping_disable", True)
+        yield
+        config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(scope="session")
