@@ -80,7 +80,8 @@ def benchmark_data(
     """
     device, dataset = torch.device(device), SliceDataset(path, "train", with_image=False)
     jobs: dict[str, Job] = {}
-    with ExitStack() as opened:
+    with ExitStack() as opened, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores is what is asked for
         places = _places(path, dataset)
         file = opened.enter_context(path.open("rb", buffering=0))
         for order, sampler in ORDERS.items():
@@ -109,14 +110,12 @@ def _loaders(
     sources["cached on cpu"] = (CachedSlices(dataset, "cpu"), 0, False)
     if on_gpu:
         sources["cached on cuda"] = (CachedSlices(dataset, device), 0, False)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores is what is asked for
-        return {
-            name: DataLoader(
-                one, batch, sampler=sampler(one), num_workers=n, persistent_workers=n > 0, collate_fn=collate, pin_memory=pinned
-            )
-            for name, (one, n, pinned) in sources.items()
-        }
+    return {
+        name: DataLoader(
+            one, batch, sampler=sampler(one), num_workers=n, persistent_workers=n > 0, collate_fn=collate, pin_memory=pinned
+        )
+        for name, (one, n, pinned) in sources.items()
+    }
 
 
 def _epoch(loader: DataLoader, device: torch.device) -> None:
