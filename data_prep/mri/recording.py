@@ -202,7 +202,7 @@ class Recording:
             slice=index,
             maps=None if grid.maps is None else _channels(grid.maps),
             sigma=math.hypot(grid.sigma / scale, self.added_noise),
-            peak=1.0 if image is None else float(torch.hypot(*image).max()),
+            peak=1.0 if image is None else float(torch.hypot(*image[:, _nearly_largest(*image)]).max()),
             position=plane.position,
             orientation=plane.orientation,
             slice_spacing=plane.slice_spacing,
@@ -219,8 +219,10 @@ class Recording:
         block = torch.from_numpy(kspace[..., rows, :][..., columns])  # (..., central rows, central columns)
         low = torch.fft.ifft(block, n=self.size[0], dim=-2, norm="ortho")  # shifts of k-space only change the phase here
         low = torch.fft.ifft(low, n=self.size[1], dim=-1, norm="ortho")
-        level = low.abs().double()  # squares could underflow or overflow in single precision
-        value = float((torch.linalg.vector_norm(level, dim=0) if self.coils else level).max())
+        if self.coils:  # squares could underflow or overflow in single precision
+            value = float(torch.linalg.vector_norm(low.abs().double(), dim=0).max())
+        else:
+            value = float(low[_nearly_largest(low.real, low.imag)].abs().max())
         if not 0 < value < math.inf:
             raise PrepError(f"the image of the central lines has the maximum {value:g}: it cannot be used as the scale")
         return value
@@ -241,6 +243,15 @@ def _covariance(k: NDArray[np.complexfloating], raw: RawVolume, extent: Extent) 
         if math.sqrt(np.trace(covariance).real / len(k)) <= PURE * estimate.sigma:
             return covariance
     raise PrepError("no noise scan, and the edge of k-space holds more than noise")
+
+
+def _nearly_largest(real: Tensor, imaginary: Tensor) -> Tensor:
+    """Where the modulus is nearly the largest one, or that one: there are few, and moduli take ten times as long as squares."""
+    level = torch.maximum(real.abs().max(), imaginary.abs().max())
+    if not 0 < level < math.inf:
+        return torch.ones_like(real, dtype=torch.bool)
+    squares = (real / level).square_().add_((imaginary / level).square_())
+    return squares >= squares.max() * (1 - 1e-5)
 
 
 def _channels(x: NDArray) -> Tensor:

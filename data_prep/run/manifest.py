@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from es_medical.data import SliceHeader
+
 Status = Literal["done", "skipped", "failed"]
 RECIPE = 3  # increased when the same options give a different file, so that an old file does not count as up to date
 MAX_SEED = 2**32 - 1  # torch's generator ignores higher bits: two seeds would give the same mask
@@ -145,16 +147,14 @@ def manifest_path(out: Path) -> Path:
     return out.with_suffix(".manifest.json")
 
 
-def write_manifest(out: Path, digest: str, outcomes: Iterable[Outcome], pseudonyms: Pseudonyms) -> None:
+def write_manifest(out: Path, header: SliceHeader, outcomes: Iterable[Outcome], pseudonyms: Pseudonyms) -> None:
     """Write the manifest next to a finished slice file, atomically: counts, configuration, and each source by its hash."""
-    from es_medical.data import read_header
     from es_medical.data.atomic import whole_or_not
 
-    header = read_header(out)
     content = {
         "schema": 1,
         "tool_version": header.tool_version,
-        "digest": digest,
+        "digest": header.digest,
         "slices": {"total": header.n, **header.splits},
         "configuration": dict(header.configuration),
         "sources": sorted((_entry(outcome, pseudonyms) for outcome in outcomes), key=lambda entry: entry["source"]),
@@ -192,9 +192,11 @@ def announce_changes(out: Path, configuration: Mapping[str, Any], console: Conso
     """Print which options differ from those of the file that is about to be replaced."""
     from es_medical.data import read_header
 
-    if stored_digest(out) is None:
+    try:
+        old = read_header(out).configuration
+    except (OSError, ValueError, KeyError):
         return
-    old, configuration = read_header(out).configuration, json.loads(json.dumps(dict(configuration)))  # tuples become lists
+    configuration = json.loads(json.dumps(dict(configuration)))  # tuples become lists
     changed = [
         f"{name} {old.get(name)} -> {configuration.get(name)}"
         for name in sorted({*old, *configuration})

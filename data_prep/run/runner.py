@@ -167,14 +167,13 @@ def run(
     earlier = None if overwrite else earlier_outcomes(prep.out, digest, inventory.names(), prep.pseudonyms)
     if earlier is not None:
         prep.say("up to date: same input, same configuration")
-        outcomes = earlier
+        outcomes, header = earlier, read_header(prep.out)
     elif dry_run:
         return _dry_run(prep, inventory, plan())
     else:
-        outcomes = _write(prep, inventory, plan(), digest)
+        outcomes, header = _write(prep, inventory, plan(), digest)
     if table:
         print_summary(outcomes, prep.console)
-    header = read_header(prep.out)
     size = " x ".join(map(str, header.size))
     prep.say(f"{prep.out}: {header.n} slices of {size} ({split_counts(header.splits)})", *lines(header, outcomes))
     return nothing_failed(outcomes)
@@ -202,7 +201,7 @@ def _dry_run(prep: PrepRun[Any], inventory: Inventory, plan: Plan[Any]) -> bool:
     return show_preview(prep, Preview((), slices), [*left_out, *gathered.outcomes])
 
 
-def _write(prep: PrepRun[Any], inventory: Inventory, plan: Plan[Any], digest: str) -> list[Outcome]:
+def _write(prep: PrepRun[Any], inventory: Inventory, plan: Plan[Any], digest: str) -> tuple[list[Outcome], SliceHeader]:
     announce_changes(prep.out, prep.configuration(), prep.console)
     lineage = {source_hash(name, prep.pseudonyms): source_digest for name, source_digest in inventory.sources.items()}
     acquisition = plan.operator.header()
@@ -212,10 +211,11 @@ def _write(prep: PrepRun[Any], inventory: Inventory, plan: Plan[Any], digest: st
         outcomes = [*inventory.outcomes, *plan.outcomes, *_gather(prep, plan, writer, inventory.sources).outcomes]
         if writer.n == 0:
             prep.give_up(outcomes, f"no slice could be made of {plan.what or f'{len(inventory.sources)} files'}")
-    write_manifest(prep.out, digest, outcomes, prep.pseudonyms)
+    written = read_header(prep.out)
+    write_manifest(prep.out, written, outcomes, prep.pseudonyms)
     if prep.cluster is not None:
         prep.cluster.tidy()
-    return outcomes
+    return outcomes, written
 
 
 class RunOutcomes(NamedTuple):

@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     step.add_argument("--deepinv", action=FLAG, help="time deepinv's loss too (default: below 256 x 256, and with --size)")
     imports = commands.add_parser("import", help="`import es_medical` next to `import torch, deepinv`", epilog=NEEDS)
     imports.add_argument("--repeats", type=int, default=5, help="timed rounds (default 5)")
-    prep = commands.add_parser("prep", help="data_prep fastmri --measurements real next to reading and one FFT a slice")
+    prep = commands.add_parser("prep", help="data_prep fastmri (real) and lidc (all slices) next to plainly reading the slices")
     prep.add_argument("--slices", type=int, default=36, help="slices of each volume (default 36)")
     prep.add_argument("--volumes", type=int, default=2, help="volumes (default 2)")
     prep.add_argument("--repeats", type=int, default=5, help="timed rounds (default 5)")

@@ -1,4 +1,4 @@
-"""Speed and memory of `data_prep fastmri --measurements real`, next to reading the same slices and one FFT of each."""
+"""Speed and memory of `data_prep fastmri --measurements real` and `lidc --slices all`, next to plainly reading the slices."""
 
 import io
 import subprocess
@@ -6,19 +6,24 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from contextlib import ExitStack, redirect_stderr
+from contextlib import ExitStack, contextmanager, redirect_stderr
+from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
+import pydicom
 import scipy.fft
 import torch
 from numpy.typing import NDArray
 from rich.console import Console
 
+from data_prep.ct import lidc
+from data_prep.ct.options import LIDCOptions
 from data_prep.demo.kspace import kspace_of
 from data_prep.mri import fastmri
 from data_prep.mri.normalisation import crop_or_pad
@@ -39,7 +44,8 @@ TRANSFORMS: dict[str, Transform] = {
 
 SIZE = (640, 368)
 PLAIN = "read + FFT"
-TARGET = 0.6  # fraction of the speed of reading and one FFT
+DECODED = "pixel_array"
+TARGETS = {PLAIN: 0.35, DECODED: 0.45}  # fractions of the speed of the plain job, with one worker
 HEADER = """<?xml version="1.0"?><ismrmrdHeader xmlns="http://www.ismrm.org/ISMRMRD"><encoding>
 <encodedSpace><matrixSize><x>{rows}</x><y>{columns}</y><z>1</z></matrixSize>
 <fieldOfView_mm><x>{rows}</x><y>{columns}</y><z>3</z></fieldOfView_mm></encodedSpace>
@@ -57,17 +63,19 @@ class Peak(NamedTuple):
 
 
 class PrepResult(NamedTuple):
-    """Times of whole runs, compared with reading and one FFT.
+    """Times of whole runs, compared with plainly reading the slices.
 
     Attributes:
+        plain: what they are compared with: reading and one FFT, or pydicom's `pixel_array`.
         slices: number of slices in all volumes.
-        size: (H, W) of their k-space.
-        transform: library of the plain FFT, the fastest one here.
+        size: (H, W) of their k-space or pixels.
+        transform: library of the plain job; of FFTs the fastest one here.
         milliseconds: median milliseconds per slice, by job.
-        speed: speed of data_prep / speed of reading and one FFT, by job; the target is 0.6 with one worker.
+        speed: speed of data_prep / speed of the plain job, by job; see `TARGETS`.
         peak: memory of a fresh process, by number of workers.
     """
 
+    plain: str
     slices: int
     size: tuple[int, int]
     transform: str
@@ -79,6 +87,7 @@ class PrepResult(NamedTuple):
 def run(options: Namespace) -> Iterator[PrepResult]:
     """Run the benchmark with the options of the command line."""
     yield benchmark_prep(options.slices, options.volumes, repeats=options.repeats)
+    yield benchmark_ct(options.slices, options.volumes, repeats=options.repeats)
 
 
 def benchmark_prep(
@@ -88,6 +97,7 @@ def benchmark_prep(
     repeats: int = 5,
     workers: Sequence[int] = (1, 2),
     memory: bool = True,
+    processes: Sequence[int] = (1, 2),
 ) -> PrepResult:
     """Write volumes in fastMRI's layout to a temporary folder and time both jobs in turn, with the files in the page cache.
 
@@ -100,22 +110,114 @@ def benchmark_prep(
         repeats: number of timed rounds.
         workers: numbers of threads to time.
         memory: whether to measure the peak memory too, each in a fresh process.
+        processes: numbers of processes to time, if dask is there.
     """
     with TemporaryDirectory() as folder:
         source, out = Path(folder) / "source", Path(folder) / "out.h5"
         source.mkdir()
         files = [make_volume(source / f"volume{i}.h5", slices, size, seed=i) for i in range(volumes)]
         name, transform = fastest_transform(size)
-        jobs: dict[str, Job] = {PLAIN: partial(read_and_transform, files, transform)}
-        with ExitStack() as stack:  # threads live as long as the timing
-            for n in workers:
-                jobs[_label(n)] = partial(prepare, _prep_run(out, n, stack.enter_context(worker_pool(n))), source)
+        plain = partial(read_and_transform, files, transform)
+        with jobs_of(PLAIN, plain, partial(_prep_run, out), partial(prepare, source=source), workers, processes) as jobs:
             times = alternate(jobs, repeats, 1, torch.device("cpu"))
         peak = {_label(n): _measured_peak(source, out, n) for n in workers} if memory else {}
-    n = slices * volumes
+    return _result(PLAIN, times, slices * volumes, size, name, peak)
+
+
+def benchmark_ct(
+    slices: int = 36,
+    volumes: int = 2,
+    side: int = 512,
+    repeats: int = 5,
+    workers: Sequence[int] = (1, 2),
+    processes: Sequence[int] = (1, 2),
+) -> PrepResult:
+    """Write CT series to a temporary folder, and time `lidc --slices all` and pydicom's `pixel_array` of each file in turn.
+
+    Args:
+        slices: number of files of each series.
+        volumes: number of series, each of a patient.
+        side: rows and columns.
+        repeats: number of timed rounds.
+        workers: numbers of threads to time.
+        processes: numbers of processes to time, if dask is there.
+    """
+    with TemporaryDirectory() as folder:
+        source, out = Path(folder) / "source", Path(folder) / "out.h5"
+        files = [path for k in range(volumes) for path in make_series(source / str(k), slices, side, seed=k)]
+        options = LIDCOptions(slices="all", train=1, test=0, val=0)
+        make = partial(_prep_run, out, options=options)
+        ready = partial(prepare, source=source, command=lidc.prepare)
+        with jobs_of(DECODED, partial(decode, files), make, ready, workers, processes) as jobs:
+            times = alternate(jobs, repeats, 1, torch.device("cpu"))
+    return _result(DECODED, times, len(files), (side, side), "pydicom", {})
+
+
+def _result(
+    plain: str, times: dict[str, list[float]], n: int, size: tuple[int, int], library: str, peak: dict[str, Peak]
+) -> PrepResult:
     milliseconds = {job: value / n for job, value in medians(times).items()}
-    speed = {job: ratio(times, PLAIN, job) for job in jobs if job != PLAIN}
-    return PrepResult(n, size, name, milliseconds, speed, peak)
+    speed = {job: ratio(times, plain, job) for job in times if job != plain}
+    return PrepResult(plain, n, size, library, milliseconds, speed, peak)
+
+
+@contextmanager
+def jobs_of(
+    label: str,
+    plain: Job,
+    make: Callable[[int, Executor | None], PrepRun[Any]],
+    ready: Callable[[PrepRun[Any]], None],
+    workers: Sequence[int],
+    processes: Sequence[int],
+) -> Iterator[dict[str, Job]]:
+    """The plain job, and preparation by so many threads and processes, which live as long as the timing."""
+    jobs: dict[str, Job] = {label: plain}
+    with ExitStack() as stack:
+        for n in workers:
+            jobs[_label(n)] = partial(ready, make(n, stack.enter_context(worker_pool(n))))
+        for n in processes if find_spec("distributed") else ():
+            jobs[f"{n} process" + "es" * (n > 1)] = partial(ready, _by_processes(make(1, None), n, stack))
+        yield jobs
+
+
+def _by_processes(run: PrepRun[Any], n: int, stack: ExitStack) -> PrepRun[Any]:
+    """The run with processes of its own and another output, as each locks its file."""
+    from data_prep.run.cluster import cluster
+
+    run = replace(run, out=run.out.with_name(f"out{n}.h5"))
+    return replace(run, cluster=stack.enter_context(cluster(n, None, run.out, run.pseudonyms, False, run.say)))
+
+
+def make_series(folder: Path, slices: int, side: int, seed: int) -> list[Path]:
+    """Write a CT series: a noisy disc of water in air, 16 bits, uncompressed, as most of LIDC-IDRI is."""
+    folder.mkdir(parents=True)
+    rng, paths = np.random.default_rng(seed), []
+    u, v = np.ogrid[-1 : 1 : side * 1j, -1 : 1 : side * 1j]
+    clean = np.where(np.hypot(u / 0.8, v / 0.6) < 1, 0.0, -1000.0)
+    for k in range(slices):
+        hu = clean + rng.normal(0, 20, clean.shape)
+        data: Any = pydicom.Dataset()
+        data.file_meta = pydicom.dataset.FileMetaDataset()
+        data.file_meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
+        data.file_meta.MediaStorageSOPClassUID = data.SOPClassUID = pydicom.uid.CTImageStorage
+        data.file_meta.MediaStorageSOPInstanceUID = data.SOPInstanceUID = f"1.2.{seed}.{k}"
+        data.Modality, data.ImageType, data.PatientID = "CT", ["ORIGINAL", "PRIMARY", "AXIAL"], f"p{seed}"
+        data.StudyInstanceUID, data.SeriesInstanceUID = f"1.3.{seed}", f"1.4.{seed}"
+        data.ImagePositionPatient, data.ImageOrientationPatient = [0, 0, 2.5 * k], [1, 0, 0, 0, 1, 0]
+        data.PixelSpacing, data.SliceThickness, data.InstanceNumber = [0.7, 0.7], 2.5, k
+        data.Rows, data.Columns, data.SamplesPerPixel, data.PhotometricInterpretation = side, side, 1, "MONOCHROME2"
+        data.BitsAllocated, data.BitsStored, data.HighBit, data.PixelRepresentation = 16, 16, 15, 1
+        data.RescaleSlope, data.RescaleIntercept = 1, -1024
+        data.PixelData = np.round(hu + 1024).astype("<i2").tobytes()
+        paths.append(folder / f"{k:04d}.dcm")
+        data.save_as(paths[-1], enforce_file_format=True)
+    return paths
+
+
+def decode(files: Sequence[Path]) -> None:
+    """Read every file and decode its pixels."""
+    for path in files:
+        pydicom.dcmread(path).pixel_array  # noqa: B018
 
 
 def make_volume(path: Path, slices: int, size: tuple[int, int], seed: int) -> Path:
@@ -157,19 +259,22 @@ def _label(workers: int) -> str:
     return "1 worker" if workers == 1 else f"{workers} workers"
 
 
-def _prep_run(out: Path, workers: int, pool: Executor | None) -> PrepRun[FastMRIOptions]:
-    options = FastMRIOptions(measurements="real", slices="all", train=1, test=0, val=0)
-    return PrepRun("fastmri", options, out, default_salt(0), workers, pool, Console(file=io.StringIO()))
+def _prep_run(
+    out: Path, workers: int, pool: Executor | None, options: FastMRIOptions | LIDCOptions | None = None
+) -> PrepRun[Any]:
+    command = "lidc" if isinstance(options, LIDCOptions) else "fastmri"
+    options = options or FastMRIOptions(measurements="real", slices="all", train=1, test=0, val=0)
+    return PrepRun(command, options, out, default_salt(0), workers, pool, Console(file=io.StringIO()))
 
 
-def prepare(preparation: PrepRun[FastMRIOptions], source: Path) -> None:
-    """Do what `python -m data_prep fastmri SRC OUT --measurements real --slices all --overwrite` does.
+def prepare(preparation: PrepRun[Any], source: Path, command: Callable[..., bool] = fastmri.prepare) -> None:
+    """Do what `python -m data_prep fastmri SRC OUT --measurements real --slices all --overwrite` (or another command) does.
 
     Raises:
         RuntimeError: a file failed.
     """
     with redirect_stderr(io.StringIO()):  # no progress bar
-        if not fastmri.prepare(preparation, source, overwrite=True):
+        if not command(preparation, source, overwrite=True):
             raise RuntimeError("data_prep failed on a file of the benchmark")
 
 
@@ -208,8 +313,8 @@ def table(result: PrepResult) -> str:
     """Return a result as a text table."""
     height, width = result.size
     lines = [
-        f"{result.slices} slices of {height} x {width}, complex64; plain FFT: {result.transform}",
-        f"{'':12s} {'ms/slice':>9s} {'slices/s':>9s}   speed / (read + FFT), target {TARGET:g}",
+        f"{result.slices} slices of {height} x {width}; {result.plain} by {result.transform}",
+        f"{'':12s} {'ms/slice':>9s} {'slices/s':>9s}   speed / ({result.plain}), target of one {TARGETS[result.plain]:g}",
     ]
     for job, milliseconds in result.milliseconds.items():
         lines.append(f"{job:12s} {milliseconds:9.2f} {1e3 / milliseconds:9.0f}   {result.speed.get(job, '')}")

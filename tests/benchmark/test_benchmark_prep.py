@@ -63,7 +63,7 @@ def test_whole_benchmark_compares_runs_over_the_same_slices(monkeypatch):
     monkeypatch.setattr(
         prep, "read_and_transform", lambda files, transform: counted.append(len(files)) or plain(files, transform)
     )
-    result = benchmark_prep(slices=2, volumes=2, size=SIZE, repeats=2, workers=(1,), memory=False)
+    result = benchmark_prep(slices=2, volumes=2, size=SIZE, repeats=2, workers=(1,), memory=False, processes=())
     assert counted == [2, 2, 2]
     assert (result.slices, result.size, result.peak) == (4, SIZE, {})
     assert set(result.milliseconds) == {PLAIN, "1 worker"}
@@ -73,6 +73,12 @@ def test_whole_benchmark_compares_runs_over_the_same_slices(monkeypatch):
     assert "4 slices of 64 x 48" in text
     assert str(speed) in text
     assert "2 workers: 200, of which 100 before the first slice" in text
+
+
+def test_benchmark_of_ct_compares_runs_over_the_same_slices():
+    result = prep.benchmark_ct(slices=2, volumes=2, side=32, repeats=1, workers=(1,), processes=())
+    assert (result.slices, set(result.milliseconds)) == (4, {prep.DECODED, "1 worker"})
+    assert "speed / (pixel_array), target of one 0.45" in table(result)
 
 
 def test_peak_of_this_process_is_what_it_holds_at_least():

@@ -34,10 +34,9 @@ def quiet_pydicom() -> Iterator[None]:
 
 def raw(data: Dataset, key: str | BaseTag) -> Any:  # noqa: ANN401
     """The value of an element, None where it is absent or invalid."""
-    tag = tag_of(key)
     try:
-        return data[tag].value if tag in data else None
-    except Exception:  # broken bytes can raise any exception in pydicom
+        return data[tag_of(key)].value  # to ask first whether it is there takes as long
+    except Exception:  # it is not there; and broken bytes can raise any exception in pydicom
         return None
 
 
