@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
@@ -15,7 +15,7 @@ from typing import Any
 import dask
 import torch
 from dask.tokenize import normalize_token, tokenize
-from distributed import Client, KilledWorker, LocalCluster, WorkerPlugin, get_worker
+from distributed import Client, Future, KilledWorker, LocalCluster, WorkerPlugin, get_worker, wait
 from filelock import FileLock, Timeout
 
 from data_prep.run.manifest import LOST, PrepError, Pseudonyms
@@ -26,7 +26,12 @@ from es_medical import __version__
 
 ATTEMPTS = 3  # further ones after a process ended while it had a task
 MOST = 256  # items that are sent together
+SETTINGS = {
+    "distributed.scheduler.allowed-failures": ATTEMPTS,
+    "distributed.deploy.lost-worker-timeout": "2 minutes",  # a new process may start slowly
+}
 WAIT = 60  # seconds for the first process of a scheduler
+LOOK, PATIENCE = 10, 600  # seconds between looks at the processes, and until one is back where all are gone
 
 
 @normalize_token.register(torch.Tensor)
@@ -72,14 +77,14 @@ class Cluster:
         futures = self.client.map(partial(_each, function), blocks, pure=False)[::-1]
         for block in blocks:
             try:
-                yield from futures.pop().result()
+                yield from self._result(futures.pop())
             except KilledWorker:
                 yield from self._one_by_one(function, block, lost)
 
     def _one_by_one(self, function: Callable[[T], R], block: Sequence[T], lost: Callable[[T], R] | None) -> Iterator[R]:
         for item in block:
             try:
-                yield self.client.submit(_each, function, [item], pure=False).result()[0]
+                yield self._result(self.client.submit(_each, function, [item], pure=False))[0]
             except KilledWorker as error:
                 if lost is None:
                     raise PrepError(LOST, f"({item})") from error
@@ -103,7 +108,7 @@ class Cluster:
         futures = self.client.map(partial(_part, plugin), groups, keys, pure=False)[::-1]
         for group in tracked(iter(groups), len(groups), "volumes"):
             try:
-                part: Part = futures.pop().result()
+                part: Part = self._result(futures.pop())
             except KilledWorker:
                 yield group[0]._replace(file=""), Made(failure=LOST)
                 continue
@@ -114,6 +119,23 @@ class Cluster:
             self.used.add(part.name)
             yield from read_part(part, group, self.folder, self.keep)
         self.client.unregister_worker_plugin(plugin)
+
+    def _result(self, future: Future) -> Any:  # noqa: ANN401
+        """The result of a future; while it takes long, processes of this machine that ended for good are replaced.
+
+        Raises:
+            PrepError: no process is left.
+        """
+        waited = 0
+        while not future.done() and waited < PATIENCE:
+            with suppress(TimeoutError):
+                wait([future], timeout=LOOK)
+            waited = 0 if self.client.nthreads() else waited + LOOK
+            if self.client.cluster is not None:
+                self.client.cluster.scale(len(self.client.cluster.worker_spec))
+        if not future.done():
+            raise PrepError("no process is left: start the command again, it goes on with the finished volumes")
+        return future.result()
 
     def tidy(self) -> None:
         """Remove the parts, or those of other runs if they are kept."""
@@ -164,7 +186,11 @@ def cluster(
         except Timeout:
             raise PrepError(f"another run is writing {out}: wait until it ends") from None
         opened.callback(lock.unlink, missing_ok=True)
-        opened.enter_context(dask.config.set({"distributed.scheduler.allowed-failures": ATTEMPTS}))
+        opened.enter_context(
+            dask.config.set(
+                {"distributed.scheduler.allowed-failures": ATTEMPTS, "distributed.deploy.lost-worker-timeout": "2 minutes"}
+            )
+        )
         client = opened.enter_context(_client(workers, scheduler, opened))
         say(f"{len(client.scheduler_info(-1)['workers'])} processes, dashboard: {client.dashboard_link}")
         try:
@@ -177,9 +203,11 @@ def cluster(
 
 def _client(workers: int, scheduler: str | None, opened: ExitStack) -> Client:
     if scheduler is None:
-        local = LocalCluster(
-            n_workers=workers, threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL
-        )
+        how = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0", "silence_logs": logging.CRITICAL}
+        try:
+            local = LocalCluster(n_workers=workers, **how)
+        except RuntimeError as error:
+            raise PrepError(f"{workers} processes could not be started ({error}): is there enough memory?") from error
         return Client(opened.enter_context(local))
     try:
         client = Client(scheduler, timeout=WAIT)
