@@ -49,6 +49,8 @@ def reconstruct(
 
     Input that is no slice file is prepared as the training's data were. Knobs of inference.json may follow: --device cpu,
     --n_samples 20, --intervals 0.9, --source_dicom SERIES/, --data_split test. Those of the network come from the weights.
+
+    `es-medical reconstruct BUNDLE --demo [INPUT OUT]` takes the weights that come with a bundle.
     """
     from es_medical.engine.config import cause
     from es_medical.jobs.trained_weights import inference_file, own_parts, weights_folder
