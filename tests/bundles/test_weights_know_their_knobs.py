@@ -226,6 +226,14 @@ def test_one_command_reconstructs_a_slice_file_as_inference_does(command, traine
     assert torch.equal(images, expected)
 
 
+def test_folder_around_the_weights_is_enough_and_slices_are_counted_scored_and_shown(command, trained, data_file, tmp_path):
+    code, printed = command(data_file(CASE), tmp_path / "out", "--n_samples=1", weights=trained(CASE))
+    assert code == 0, printed
+    assert "slices.h5: 9 slices to reconstruct (4 train, 2 val, 3 test; --data_split test for one part)" in printed
+    assert "PSNR (dB)" in printed
+    assert (tmp_path / "out" / "pictures.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_folder_of_scans_goes_on_past_a_broken_one(command, scans, tmp_path):
     code, printed = command(scans, tmp_path / "out", "--n_samples=1")
     assert code == 1, printed
