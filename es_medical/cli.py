@@ -106,7 +106,7 @@ def reconstruct(
 ) -> None:
     """Reconstruct scans by trained weights: WEIGHTS INPUT OUT, and options of `python -m es_medical.reconstruct`.
 
-    `BUNDLE --demo` takes the small weights that come with a bundle, and without INPUT the test slices of its demo.
+    `BUNDLE --demo` takes the small weights that come with a bundle, and without INPUT the first 20 test slices of its demo.
     """
     arguments, before = context.args, list[tuple[str, ...]]()
     if demo and arguments and "--help" not in arguments:
@@ -116,7 +116,8 @@ def reconstruct(
             _stop(f"no weights come with {folder.name}: train it by `es-medical train {folder.name} --demo`")
         if not given or given[0].startswith("--"):
             before, data = _demo_data(folder.name, True), _demo_file(folder.name)
-            given = [str(data), f"{folder.name}/demo", "--data_split", "test", "--n_samples", "3", *given]  # seconds
+            few = ("--data_split", "test", "--dataset#limit", "20", "--n_samples", "3")
+            given = [str(data), f"{folder.name}/demo", *few, *given]
         arguments = [str(weights), *given]
     _run(before, ("es_medical.reconstruct", *arguments), 1, dry_run)
 
