@@ -31,6 +31,7 @@ Bundle = Annotated[str, typer.Argument(help="Name of a bundle (`es-medical bundl
 Demo = Annotated[bool, typer.Option("--demo", help="Small network and images; makes the data file where it is missing.")]
 Overlay = Annotated[list[str] | None, typer.Option(help="Further configuration of the bundle, as x6_10db; may be repeated.")]
 Processes = Annotated[int, typer.Option(help="Processes, on as many CPU cores or GPUs.", min=1)]
+Restarts = Annotated[int, typer.Option(help="How often lost processes are replaced; all go on after the last epoch.", min=0)]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print the commands.")]
 
 
@@ -61,10 +62,11 @@ def train(
     demo: Demo = False,
     overlay: Overlay = None,
     processes: Processes = 1,
+    max_restarts: Restarts = 3,
     dry_run: DryRun = False,
 ) -> None:
     """Train a bundle and test its best weights; everything is written to a folder with the bundle's name."""
-    _job(bundle, (), context.args, demo, overlay, processes, dry_run)
+    _job(bundle, (), context.args, demo, overlay, processes, dry_run, max_restarts)
 
 
 @app.command(context_settings=WITH_KNOBS)
@@ -145,7 +147,14 @@ def benchmark(context: typer.Context) -> None:
 
 
 def _job(
-    bundle: str, job: Sequence[str], knobs: Sequence[str], demo: bool, overlay: list[str] | None, processes: int, dry_run: bool
+    bundle: str,
+    job: Sequence[str],
+    knobs: Sequence[str],
+    demo: bool,
+    overlay: list[str] | None,
+    processes: int,
+    dry_run: bool,
+    max_restarts: int = 0,
 ) -> None:
     """Run a job of a bundle as monai.bundle does; a bundle that was named writes to a folder of its name."""
     folder = _folder(bundle)
@@ -154,12 +163,15 @@ def _job(
     given = typed_options(knobs)
     places = [] if "bundle_root" in given else ["--bundle_root", str(root)]
     data = _demo_data(folder.name, demo and "data_file" not in given)
-    _run(data, ("monai.bundle", "run", "--config_file", str(files), *places, *knobs), processes, dry_run)
+    _run(data, ("monai.bundle", "run", "--config_file", str(files), *places, *knobs), processes, dry_run, max_restarts)
 
 
-def _run(before: list[tuple[str, ...]], module: tuple[str, ...], processes: int, dry_run: bool) -> NoReturn:
+def _run(
+    before: list[tuple[str, ...]], module: tuple[str, ...], processes: int, dry_run: bool, max_restarts: int = 0
+) -> NoReturn:
     """Print and run `python -m` commands: what makes the data, then, in this process's place, the job."""
-    launcher = ("torch.distributed.run", "--standalone", f"--nproc_per_node={processes}", "-m") if processes > 1 else ()
+    options = ("--standalone", f"--nproc_per_node={processes}", f"--max-restarts={max_restarts}")
+    launcher = ("torch.distributed.run", *options, "-m") if processes > 1 else ()
     for arguments in before:
         typer.echo(_shown(arguments))
         if not dry_run and (code := subprocess.run([sys.executable, "-m", *arguments], check=False).returncode):
@@ -169,6 +181,7 @@ def _run(before: list[tuple[str, ...]], module: tuple[str, ...], processes: int,
         raise typer.Exit
     if processes > 1:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
+        os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")  # see es_medical.engine.distributed
     warnings = os.environ.get("PYTHONWARNINGS")  # MONAI's, at every start, that a configuration can run code
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (warnings, "ignore:parsing config_file:UserWarning")))
     sys.stdout.flush()

@@ -60,8 +60,9 @@ def test_a_bundles_own_folder_keeps_its_results(monkeypatch):
 def test_several_processes_take_the_launcher_and_its_overlay(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     options = shlex.split(said("train", "mnist_cs", "--processes", "2", "--dry-run"))
-    assert options[1:6] == ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m"]
-    assert "multi_gpu_train.yaml" in options[9]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "--max-restarts=3", "-m"]
+    assert options[1:7] == launcher
+    assert "multi_gpu_train.yaml" in options[10]
 
 
 def test_every_bundle_is_listed_and_every_demo_is_known(tmp_path, monkeypatch):

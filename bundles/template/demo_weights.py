@@ -22,7 +22,7 @@ def main(names: list[str]) -> None:
     """Train the demo of each bundle and keep its weights and card."""
     for name in names or DATA:
         with TemporaryDirectory() as folder:
-            training = ("es_medical", "train", name, "--demo", "--processes", "2", *KNOBS.get(name, ()))
+            training = ("es_medical", "train", name, "--demo", "--processes", "2", "--batch_size", "4", *KNOBS.get(name, ()))
             for command in (("data_prep", *DATA[name]), training):
                 subprocess.run([sys.executable, "-m", *command], cwd=folder, check=True)
             keep(Path(folder) / name / "models", BUNDLES / name / "models" / "demo")

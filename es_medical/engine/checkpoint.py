@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from es_medical.engine.distributed import gather, rank, unwrapped, wait, world_size
+from es_medical.engine.distributed import gather, rank, wait
 from es_medical.engine.operators import check_operator
 from es_medical.engine.schedule import replay
 from es_medical.engine.trainer import Trainer
@@ -28,13 +28,13 @@ logger = logging.getLogger(__name__)
 class Checkpoints:
     """Writes three files in a bundle's `models` folder, each whole or not at all.
 
-    `last.pt`: everything needed to resume (weights, optimiser, epoch, best score, random states of every process).
+    `last.pt`: everything needed to resume (weights, optimiser, epoch, best score, random states).
     `reconstructor.pt`: the best weights, for evaluation and inference. `model.pt`: the denoiser of the best weights alone,
     as the plain state dict that MONAI's export commands take.
 
     Args:
         folder: the `models` folder.
-        network: the reconstructor, with its parallel wrapper.
+        network: the reconstructor.
         network_def: the denoiser in it.
         physics: the operator it is trained for; its mask is saved with the best weights.
         inferer: how it is used; its settings are saved with the best weights.
@@ -82,7 +82,7 @@ class Checkpoints:
         if better:
             self.best_score, self.best_epoch = score, epoch
             if rank() == 0:
-                best = {"reconstructor": unwrapped(self.network).state_dict(), "epoch": epoch, "score": score}
+                best = {"reconstructor": self.network.state_dict(), "epoch": epoch, "score": score}
                 best |= {"key": self.key, "configuration": self.configuration} | self.data | self._identity._asdict()
                 write_state(best, self.folder / BEST)
                 self._write_denoiser()
@@ -110,17 +110,16 @@ class Checkpoints:
             identity: method and key metric of the training, by name.
             warm: what an unfinished warm start needs to continue; None after it, or without one.
         """
-        states = gather([random_states(trainer.generator)])
         if rank() == 0:
             state = {
-                "reconstructor": unwrapped(self.network).state_dict(),
+                "reconstructor": self.network.state_dict(),
                 "optimizer": trainer.optimizer.state_dict(),
                 "epoch": trainer.state.epoch,
                 "iteration": trainer.state.iteration,
                 "best": [self.best_score, self.best_epoch],
                 "heldout_before": self.heldout_before,
                 "run_id": run_id,
-                "random": states,
+                "random": [random_states(trainer.generator)],  # the same in every process
                 "key": self.key,
                 "identity": dict(identity or {}),
                 "warm": None if warm is None else dict(warm),
@@ -129,20 +128,16 @@ class Checkpoints:
             }
             write_state(state | self.data | self._identity._asdict(), self.folder / LAST)
 
-    def read_last(self) -> dict[str, Any]:
-        """Read what `save_last` wrote.
+    def read_last(self, key: str | None = None) -> dict[str, Any] | None:
+        """Read what `save_last` wrote, in the training with a key; None if there is nothing of that training.
 
         Raises:
-            FileNotFoundError: there is nothing to resume.
-            ValueError: it was written by another number of processes.
+            FileNotFoundError: no key is given, and there is nothing to resume.
         """
+        if key is not None and not (self.folder / LAST).is_file():
+            return None
         state = read_state(self.folder / LAST, "train first, or leave out --resume")
-        if len(state["random"]) != world_size():
-            raise ValueError(
-                f"{self.folder / LAST} was written by {len(state['random'])} processes, {world_size()} are running: "
-                "resume with the same number, so that the random numbers continue"
-            )
-        return state
+        return state if key in (None, state["key"]) else None
 
     def resume(self, state: dict[str, Any], trainer: Trainer, identity: Mapping[str, str] | None = None) -> None:
         """Restore the trainer, network, its average, optimiser, scheduler and random numbers from `state`.
@@ -185,7 +180,7 @@ class Checkpoints:
             self.best_score, self.best_epoch = state["best"]
         else:
             logger.warning("key_metric was %s and is %s: the best weights are chosen anew", metric_before, metric_now)
-        set_random_states(state["random"][rank()], trainer.generator)
+        set_random_states(state["random"][0], trainer.generator)
         self._announce(state, trainer)
 
     def _announce(self, state: dict[str, Any], trainer: Trainer) -> None:
@@ -217,7 +212,7 @@ def load_first_weights(path: Path, network: nn.Module, physics: Operator) -> dic
 
     Args:
         path: `warm.pt` of a warm start, or `reconstructor.pt` of a training, for any operator of the same kind.
-        network: the reconstructor, with or without a parallel wrapper.
+        network: the reconstructor.
         physics: its operator.
 
     The noise level that unsure learns is no weight: it is left as it is in the network, and not taken from the file.
@@ -230,8 +225,8 @@ def load_first_weights(path: Path, network: nn.Module, physics: Operator) -> dic
     if not isinstance(state, dict) or not {"reconstructor", "architecture"} <= state.keys():
         raise ValueError(f"{path} holds no weights of a reconstructor: expected warm.pt or reconstructor.pt of a training")
     before = complete_architecture(state["architecture"])
-    refuse_other_architecture(before, architecture(unwrapped(network), physics), "weights", path)
-    own = {name: value for name, value in unwrapped(network).state_dict().items() if name.endswith(MULTIPLIER)}
+    refuse_other_architecture(before, architecture(network, physics), "weights", path)
+    own = {name: value for name, value in network.state_dict().items() if name.endswith(MULTIPLIER)}
     weights = {name: value for name, value in state["reconstructor"].items() if not name.endswith(MULTIPLIER)}
     _load(network, weights | own, path)
     return state
@@ -249,7 +244,7 @@ def load_weights(
 
     Args:
         folder: the `models` folder of the training.
-        network: the reconstructor, with or without a parallel wrapper.
+        network: the reconstructor.
         physics: the operator it will be used with; warns if the weights were trained with another mask or scanner.
         inferer: how it will be used; warns if the weights were trained for other splits or noise.
         key: key of the training that the weights must come from; None accepts any.
@@ -288,6 +283,6 @@ def read_preparation(folder: str | Path) -> dict[str, Any]:
 
 def _load(network: nn.Module, weights: dict[str, Any], folder: str | Path) -> None:
     try:
-        unwrapped(network).load_state_dict(weights)
+        network.load_state_dict(weights)
     except RuntimeError as error:
         raise ValueError(f"the weights in {folder} are of another network (widths, iterations or group): {error}") from error

@@ -17,6 +17,7 @@ from typing import Any
 from monai.bundle import ConfigParser, ConfigWorkflow
 from packaging.version import Version
 
+from es_medical.engine.launch import refuse_restart
 from es_medical.engine.settings import knobs_to_keep, read_knobs_of, taken_knobs
 from es_medical.engine.weights.state_file import LAST, TRAIN_FIRST
 from es_medical.knobs import AUTO, BY_DATA, OPERATOR, read_configuration, typed_options
@@ -224,6 +225,7 @@ def say_cause_alone(parser: ConfigParser) -> None:
             print(f"(traceback: {log})", file=sys.stderr)
         except Exception:  # no such folder: whatever MONAI raises, or the disk
             sys.__excepthook__(kind, error, trace)
+        refuse_restart(said)
 
     sys.excepthook = hook
 

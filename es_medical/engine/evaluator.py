@@ -12,7 +12,7 @@ from monai.engines import Evaluator as MonaiEvaluator
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from es_medical.engine.distributed import gather, unwrapped
+from es_medical.engine.distributed import gather
 from es_medical.engine.progress import Progress
 from es_medical.groups import Group
 from es_medical.inferers import Inferer, Reconstruction
@@ -46,7 +46,7 @@ class Evaluator(MonaiEvaluator):
     Args:
         device: device of the evaluation.
         val_data_loader: batches of a slice file, in order.
-        network: the reconstructor; a parallel wrapper is removed.
+        network: the reconstructor.
         inferer: how it reconstructs.
         physics: the operator A.
         val_handlers: MONAI or Ignite handlers.
@@ -95,7 +95,7 @@ class Evaluator(MonaiEvaluator):
 
     @torch.no_grad()
     def _iteration(self, engine: Engine, batchdata: dict[str, Any]) -> Reconstruction:  # type: ignore[override]
-        network = unwrapped(self.network).eval()
+        network = self.network.eval()
         batch = Batch.of(batchdata, self.physics, self.state.device)
         finite = batch.y.flatten(1).isfinite().all(1).tolist()
         bad = [name for name, good in zip(batch.ids, finite, strict=True) if not good]
@@ -123,7 +123,7 @@ class Evaluator(MonaiEvaluator):
             self.rows.append({"id": item, "index": int(read["index"][i])} | {n: v[i] for n, v in values.items()})
 
     def _equivariance(self, batch: Batch) -> Tensor:
-        network = unwrapped(self.network)
+        network = self.network
 
         def reconstruct(y: Tensor, physics: Operator) -> Tensor:
             return self.inferer.image(network, replace(batch, y=y, physics=physics))

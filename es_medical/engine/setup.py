@@ -1,20 +1,20 @@
 """Factories called by a bundle's configuration: each takes plain knobs."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import AdamW, Optimizer
-from torch.utils.data import DataLoader, Dataset, DistributedSampler
+from torch.utils.data import DataLoader, Dataset
 
 from es_medical import losses
 from es_medical.data import CachedSlices, SliceDataset, read_header
 from es_medical.data.cache import cache_place
 from es_medical.data.slices import collate
 from es_medical.engine.config import positive_int
-from es_medical.engine.distributed import local_device, rank, world_size
+from es_medical.engine.distributed import SharedBatches, local_device, rank, world_size
 from es_medical.engine.methods import group_of, loss_group
 from es_medical.engine.operators import read_transmission
 from es_medical.engine.schedule import Schedule
@@ -248,21 +248,21 @@ def build_dataset(
     return dataset if cache_device is None else CachedSlices(dataset, cache_device)
 
 
-def build_loader(dataset: Dataset, batch_size: int, shuffle: bool, num_workers: int = 0, seed: int = 0) -> DataLoader:
+def build_loader(
+    dataset: Dataset, batch_size: int, shuffle: bool, num_workers: int = 0, seed: int = 0, accumulate: int = 1
+) -> DataLoader:
     """Batch a data set, divided among the processes: shuffled by (seed, epoch) for training, else in order.
 
-    Training batches are padded with repeated items so that every process takes the same number of steps. Evaluation
-    takes each item once; a process left without items takes the first one again (its scores count once). Slices that
-    are held on a GPU are read by this process, whatever `num_workers`.
+    A training batch has `batch_size` times `accumulate` items over all processes (see `SharedBatches`). Evaluation takes
+    each item once; a process left without items takes the first one again (its scores count once). Slices that are held on
+    a GPU are read by this process, whatever `num_workers`.
     """
-    n = len(dataset)  # type: ignore[arg-type]
-    sampler: Any = list(range(rank(), n, world_size())) or [0]
-    if shuffle:
-        sampler = DistributedSampler(dataset, world_size(), rank(), shuffle=True, seed=seed)
     workers = 0 if isinstance(dataset, CachedSlices) and dataset.device.type == "cuda" else num_workers
-    return DataLoader(
-        dataset, batch_size, sampler=sampler, num_workers=workers, persistent_workers=workers > 0, collate_fn=collate
-    )
+    load = partial(DataLoader, dataset, num_workers=workers, persistent_workers=workers > 0, collate_fn=collate)
+    if not shuffle:
+        return load(batch_size, sampler=list(range(rank(), len(dataset), world_size())) or [0])  # type: ignore[arg-type]
+    size = positive_int("batch_size", batch_size) * positive_int("accumulate", accumulate)
+    return load(batch_sampler=SharedBatches(dataset, size, seed))
 
 
 def run_name(

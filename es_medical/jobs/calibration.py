@@ -11,7 +11,7 @@ from torch import Tensor
 from es_medical.data.atomic import whole_or_not
 from es_medical.engine.checkpoint import Checkpoints
 from es_medical.engine.config import positive_int
-from es_medical.engine.distributed import gather, rank, unwrapped
+from es_medical.engine.distributed import gather, rank
 from es_medical.engine.evaluator import Evaluator
 from es_medical.groups import Group
 from es_medical.jobs.intervals import FEWER, interval_settings
@@ -114,7 +114,7 @@ class CalibrationJob:
         with terminate_on_sigterm(), self.record.tracker() as tracker:
             self.record.start(tracker, {"val": self.validator, "test": self.tester})
             epoch = self.checkpoints.load_best()
-            unwrapped(self.checkpoints.network).eval()
+            self.checkpoints.network.eval()
             found = [self._calibrated(kind) for kind in self._kinds()]
             self._keep(found[0].calibration, tracker)
             self._report(found, epoch, tracker)
@@ -123,7 +123,7 @@ class CalibrationJob:
         """Return the bootstrap and, if images are averages over splits, the spread."""
         inferer, both = self.validator.inferer, (self.n_bootstrap, FEWER)
         bootstraps = (EquivariantBootstrap(self.group, n, inferer.seed, inferer.transmission) for n in both)
-        one_pass = estimator(inferer, unwrapped(self.checkpoints.network), 1)
+        one_pass = estimator(inferer, self.checkpoints.network, 1)
         kinds = [IntervalKind("bootstrap", *bootstraps)]
         return kinds + [IntervalKind("spread", *(Passes(one_pass, n) for n in both))] * inferer.averages_splits
 
@@ -141,7 +141,7 @@ class CalibrationJob:
         return IntervalResult(kind, calibration, panels)
 
     def _heldout(self, engine: Evaluator, kind: IntervalKind) -> tuple[Distances, Scale]:
-        f, inferer = estimator(engine.inferer, unwrapped(self.checkpoints.network)), engine.inferer
+        f, inferer = estimator(engine.inferer, self.checkpoints.network), engine.inferer
 
         def measure(batch: Batch) -> Columns:
             distances, scale = heldout_scale(f, kind.fewer, batch, inferer.split, self.n_folds, inferer.seed)
@@ -151,7 +151,7 @@ class CalibrationJob:
         return Distances(error, resampled), Scale(factor, uncertainty)
 
     def _images(self, kind: IntervalKind) -> Distances:
-        f = estimator(self.tester.inferer, unwrapped(self.checkpoints.network))
+        f = estimator(self.tester.inferer, self.checkpoints.network)
 
         def measure(batch: Batch) -> Columns:
             distances = image_distances(f, kind.resampler, batch)

@@ -10,9 +10,10 @@ from ignite.engine import Engine, Events
 from monai.engines import Workflow
 from torch import Tensor
 
+from es_medical.engine import launch
 from es_medical.engine.checkpoint import BEST, Checkpoints
 from es_medical.engine.config import kept_configuration, positive_int
-from es_medical.engine.distributed import rank, unwrapped
+from es_medical.engine.distributed import mean_over_processes, rank
 from es_medical.engine.evaluator import Evaluator
 from es_medical.engine.trainer import Trainer
 from es_medical.engine.weights.averaging import in_use
@@ -128,17 +129,19 @@ class Training(Evaluation):
             FloatingPointError: a loss, or every validation score, was not finite.
             ValueError: what is to be resumed is an unfinished warm start, and the configuration has none, or a file of weights.
         """
-        state = self.checkpoints.read_last() if self.resume and self.record.learns else None
+        before = launch.restarted(self.checkpoints.folder)  # by torchrun, after a process was lost
+        state = self.checkpoints.read_last(None if self.resume else before.get("key", "")) if self.record.learns else None
         if state and state.get("warm") and (self.warm is None or self.warm.weights is not None):
             raise ValueError(
                 f"{self.checkpoints.folder} holds an unfinished warm start: resume with its warm_images and other knobs, or "
                 "start a new training in another ckpt_dir"
             )
         file = self.checkpoints.folder / "overview.html"
-        with terminate_on_sigterm(), self.record.tracker(state["run_id"] if state else None) as tracker:
+        with terminate_on_sigterm(), self.record.tracker(state["run_id"] if state else before.get("run_id")) as tracker:
             epoch = state["epoch"] if state and not state.get("warm") else 0
             engines: dict[str, Workflow] = {"train": self.trainer} if self.record.learns else {}
             self.record.start(tracker, engines | {"val": self.validator, "test": self.tester}, epoch)
+            launch.keep(self.checkpoints.folder, state["key"] if state else self.checkpoints.key, tracker, before, epoch)
             self.checkpoints.configuration = kept_configuration(self.record.chosen)
             uses = (self.trainer.loss.needs_image, self.validator.key_metric == "psnr")
             self._uses = ("used" if uses[0] else "not used", "used" if uses[1] else "not used")
@@ -155,6 +158,7 @@ class Training(Evaluation):
             if not self.checkpoints.has_best:
                 raise FloatingPointError("no epoch had a finite validation score: there are no weights to test")
             write_card(self.checkpoints, self.record, self._uses, self._test(tracker, self.page, self.trainer.state.iteration))
+            launch.end(self.checkpoints.folder)
         self._say_places(tracker, file)
 
     def _state_facts(self, tracker: Tracker, uses: str) -> None:
@@ -184,7 +188,7 @@ class Training(Evaluation):
             state = None
             logger.info("before training%s", self._validate(0))
             self.checkpoints.heldout_before = self.validator.state.metrics["heldout"]
-            if self.warm is not None:  # epoch 0 may have overwritten the best weights of an earlier training: so must last.pt
+            if self.warm is not None or launch.launch():  # no best weights without their last.pt
                 self.checkpoints.save_last(self.trainer, tracker.resume_id, self._identity)
         self._attach(tracker)
         if state is None or state["epoch"] < self.trainer.state.max_epochs:
@@ -207,7 +211,7 @@ class Training(Evaluation):
         """Choose the weight of a method's penalty on the validation slices; a method without a penalty is only scored."""
         unused = "epochs, lr, resume, the warm start and the other knobs of a training are not used"
         logger.info("%s learns nothing: %s", self.record.method, unused)
-        start, network = time.monotonic(), unwrapped(self.checkpoints.network)
+        start, network = time.monotonic(), self.checkpoints.network
         if isinstance(network, Penalised):
             self._choose_penalty(network, tracker)
         line = self._validate(1)
@@ -266,11 +270,11 @@ class Training(Evaluation):
         steps, self._steps = self._steps, []
         names = list(steps[0])
         means = torch.stack([torch.stack([step[name].float() for name in names]) for step in steps]).mean(0)
-        return dict(zip(names, means.tolist(), strict=True))
+        return dict(zip(names, mean_over_processes(means).tolist(), strict=True))
 
     def _end_epoch(self, engine: Engine, tracker: Tracker) -> None:
         epoch, seconds = engine.state.epoch, time.monotonic() - self._epoch_start
-        loss = float(torch.stack(self._losses).mean())
+        loss = float(mean_over_processes(torch.stack(self._losses).mean()))
         lr = self.trainer.optimizer.param_groups[0]["lr"]
         tracker.log_metrics({"epoch": epoch, "epoch_time": seconds, "lr": lr}, engine.state.iteration)
         self.checkpoints.scheduler.step()

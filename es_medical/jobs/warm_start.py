@@ -19,7 +19,7 @@ from torch import nn
 from es_medical import __version__
 from es_medical.data.atomic import whole_or_not
 from es_medical.engine.checkpoint import Checkpoints, load_first_weights
-from es_medical.engine.distributed import gather, rank, unwrapped, wait, world_size
+from es_medical.engine.distributed import gather, mean_over_processes, rank, wait
 from es_medical.engine.schedule import Schedule
 from es_medical.engine.setup import build_dataset, build_loader, build_optimizer
 from es_medical.engine.synthetic_slices import Likeness, write_synthetic
@@ -46,7 +46,7 @@ class WarmStart:
     other weights, and in `cache` under a name made from all that determines them, where an equal warm start finds them.
 
     Args:
-        network: the reconstructor, with its parallel wrapper.
+        network: the reconstructor.
         physics: the operator, on its device.
         split: draws the part of the measurements that half of the steps are given.
         data_file: slice file of the measurements.
@@ -221,7 +221,7 @@ class WarmStart:
             trainer.scheduler.step()  # type: ignore[union-attr]  # it has one
 
         def log(engine: Engine) -> None:
-            loss, epoch = float(torch.stack(losses).mean()), engine.state.epoch
+            loss, epoch = float(mean_over_processes(torch.stack(losses).mean())), engine.state.epoch
             losses.clear()
             tracker.log_metrics({"warm/loss": loss, "warm/epoch": epoch}, engine.state.iteration)
             seconds = time.monotonic() - start
@@ -231,17 +231,17 @@ class WarmStart:
         trainer.add_event_handler(Events.EPOCH_COMPLETED, log)
 
     def _key(self) -> str:
-        """Digest of all that determines the trained weights: slices, knobs, network, first weights, number of processes."""
+        """Digest of all that determines the trained weights: slices, knobs, network, first weights."""
         facts = {
             "slices": self.like.digest,
             "knobs": asdict(replace(self.knobs, kind=self.like.kind)),
             "split": vars(self.split),
-            "network": module_settings(unwrapped(self.network)),
-            "architecture": architecture(unwrapped(self.network), self.physics),
-            "weights": weights_digest(unwrapped(self.network)),
+            "network": module_settings(self.network),
+            "architecture": architecture(self.network, self.physics),
+            "weights": weights_digest(self.network),
             "version": __version__,
             "device": self.physics.mask.device.type,
-            "processes": world_size(),
+            "processes": 1,  # any number takes the same steps
         }
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]
 
@@ -255,7 +255,7 @@ class WarmStart:
     def _keep(self, path: Path, shared: bool = False) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole_or_not(path, shared=shared) as temporary:
-            network = unwrapped(self.network)
+            network = self.network
             state: dict[str, Any] = {"reconstructor": network.state_dict(), "architecture": architecture(network, self.physics)}
             state |= {"seconds": self.seconds, "source": self.source, "synthetic": self.synthetic}
             torch.save(state, temporary)

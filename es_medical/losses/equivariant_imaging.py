@@ -1,5 +1,7 @@
 """Equivariant imaging (EI): reconstructing a transformed image has to give the transformed reconstruction."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -112,4 +114,4 @@ class EquivariantImaging:
 
 def _heads(generator: Generator) -> bool:
     """Draw true or false, with probability 1/2, on the CPU; with the first generator if each item has its own."""
-    return float(uniform_on_cpu(1, generator if isinstance(generator, torch.Generator) else [generator[0]])) < 0.5
+    return float(uniform_on_cpu(1, [generator[0]] if isinstance(generator, Sequence) else generator)) < 0.5

@@ -1,6 +1,7 @@
 """Stein's unbiased risk estimate (SURE): the error of A f(y), estimated from noisy measurements alone."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -8,7 +9,7 @@ from torch import Tensor
 from es_medical.losses.base import LossValue, Reconstructor, Weighting, check_noise, mean_product, mean_square
 from es_medical.physics.base import noise_level, per_item, recorruption
 from es_medical.physics.batch import Batch
-from es_medical.types import Generator, Image, Measurement, PerItem
+from es_medical.types import Generator, Image, Measurement, PartGenerator, PerItem
 
 RELATIVE_STEP = 0.1
 """Default of tau / sigma: the paper's tau is 0.0005 at sigma = 0.005 and 0.01 at sigma = 0.1."""
@@ -140,6 +141,8 @@ def replayed(generator: Generator | None, device: torch.device | str) -> tuple[G
         generator = torch.Generator(device).manual_seed(int(torch.randint(2**62, ())))
     if isinstance(generator, Sequence):
         return generator, [_copy(own) for own in generator]
+    if isinstance(generator, PartGenerator):
+        return generator, replace(generator, generator=_copy(generator.generator))
     return generator, _copy(generator)
 
 

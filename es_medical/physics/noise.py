@@ -7,8 +7,8 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from es_medical.randomness import normal
-from es_medical.types import Generator, Measurement
+from es_medical.randomness import generators_of_items, normal
+from es_medical.types import Generator, Measurement, PartGenerator
 
 
 class Pair(NamedTuple):
@@ -158,6 +158,8 @@ def draw(law: Callable[..., Tensor], generator: Generator | None, *parameters: T
         ValueError: the numbers of generators and items differ.
     """
     device = parameters[0].device
+    if isinstance(generator, PartGenerator):
+        generator = generators_of_items(generator)
     if generator is None or isinstance(generator, torch.Generator):
         source = device if generator is None else generator.device
         return law(*(parameter.to(source) for parameter in parameters), generator=generator).to(device, non_blocking=True)

@@ -1,53 +1,46 @@
-"""One of the processes that torchrun starts: `two_processes.py FOLDER URI BUNDLE ...`; leaves a digest of its weights."""
+"""One of the processes that torchrun starts: `two_processes.py FOLDER URI` trains TRAININGS, one after another."""
 
-import hashlib
-import json
+import os
+import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from ignite.engine import Events  # noqa: E402
 from tiny import workflow  # noqa: E402
 
-from es_medical.engine.distributed import rank, unwrapped, world_size  # noqa: E402
+from es_medical.engine.distributed import rank, stop  # noqa: E402
+
+KILLED = "fastmri_synthetic"
+WARM: dict[str, Any] = {"warm_images": 4, "warm_epochs": 1}
+TRAININGS: dict[str, dict[str, Any]] = {
+    KILLED: WARM | {"epochs": 3, "ema": 0.9, "warmup": 3, "n_splits": 2, "batch_size": 1, "accumulate": 2},
+    "mnist_cs": WARM | {"epochs": 1, "method": "unsure"},
+    "fastmri_real": {"epochs": 1, "method": "ei_alternating"},
+    "lidc_ct": {"epochs": 1, "method": "sure"},
+    "div2k_inpainting": {"epochs": 1, "method": "supervised"},
+}
+"""Knobs by bundle: losses of one pass, of two and of three, a warm start, and all that a step has."""
 
 
-def train(folder: Path, data_file: Path, uri: str, bundle: str, epochs: int, resume: bool = False):
-    files = ["train.yaml", "multi_gpu_train.yaml"]
-    log = None if world_size() == 1 else False  # the bundle's logging.conf once, before the processes have joined
-    knobs = {"batch_size": 1, "logging_file": log, "epochs": epochs, "resume": resume}
-    knobs |= {"ema": 0.9, "warmup": 3, "n_splits": 2, "warm_images": 4, "warm_epochs": 1}
-    one = workflow(files, folder, data_file, uri, bundle, **knobs)
-    one.initialize()
-    one.run()
-    return one
+def training(folder: Path, uri: str, bundle: str, *overlays: str):
+    knobs = TRAININGS[bundle] | {"experiment": f"{folder.name}-{bundle}", "logging_file": False}
+    return workflow(["train.yaml", *overlays], folder / bundle, folder / f"{bundle}.h5", uri, bundle, **knobs)
 
 
-def digest(one) -> str:
-    network = unwrapped(one.parser.get_parsed_content("network"))
-    return hashlib.sha256(b"".join(value.numpy().tobytes() for value in network.state_dict().values())).hexdigest()
-
-
-def trainings(folder: Path, uri: str, bundle: str):
-    """Two epochs at once, and one epoch after another; the last workflow is left open."""
-    data_file = folder / f"{bundle}.h5"
-    straight = train(folder / bundle, data_file, uri, bundle, epochs=2)
-    trainer = straight.parser.get_parsed_content("train#trainer")
-    found = {"weights": digest(straight), "steps": trainer.state.iteration, "processes": world_size()}
-    found["generator"] = hashlib.sha256(trainer.generator.get_state().numpy().tobytes()).hexdigest()
-    parts = folder / f"{bundle}-resumed"
-    train(parts, data_file, uri, bundle, epochs=1)
-    last = train(parts, data_file, uri, bundle, epochs=2, resume=True)
-    return found | {"resumed": digest(last)}, last
-
-
-def main(folder: Path, uri: str, *bundles: str) -> None:
-    found = {}
-    for bundle in bundles:
-        found[bundle], last = trainings(folder, uri, bundle)
-    (folder / f"rank{rank()}.json").write_text(json.dumps(found))
-    last.finalize()
+def main(folder: Path, uri: str) -> None:
+    for bundle in TRAININGS:
+        one = training(folder, uri, bundle, "multi_gpu_train.yaml")
+        one.initialize()
+        if (bundle, rank(), os.environ["TORCHELASTIC_RESTART_COUNT"]) == (KILLED, 1, "0"):
+            trainer = one.parser.get_parsed_content("train#trainer")
+            dies = Events.ITERATION_COMPLETED(once=trainer.state.epoch_length + 1)  # of the second epoch
+            trainer.add_event_handler(dies, lambda: os.kill(os.getpid(), signal.SIGKILL))
+        one.run()
+    stop()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *sys.argv[2:])
+    main(Path(sys.argv[1]), sys.argv[2])

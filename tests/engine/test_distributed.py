@@ -5,7 +5,6 @@ import logging
 import pytest
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 
 from es_medical.engine import distributed
 
@@ -28,19 +27,15 @@ def test_one_process_needs_no_group(monkeypatch):
     distributed.stop()
 
 
-def test_without_a_group_the_network_stays_itself():
+def test_in_a_group_gradients_are_averaged_and_the_network_stays_itself(group_of_one):
     network = torch.nn.Linear(2, 2)
-    assert distributed.parallel(network, "cpu") is network
-    assert distributed.unwrapped(network) is network
-
-
-def test_in_a_group_the_network_is_wrapped_and_unwrapped(group_of_one):
-    network = torch.nn.Linear(2, 2)
-    wrapped = distributed.parallel(network, "cpu")
-    assert isinstance(wrapped, DistributedDataParallel)
-    assert distributed.unwrapped(wrapped) is network
-    assert list(distributed.unwrapped(wrapped).state_dict()) == ["weight", "bias"]
+    assert distributed.parallel(network) is network
+    network(torch.ones(1, 2)).sum().backward()
+    before = [p.grad.clone() for p in network.parameters()]
+    distributed.average_gradients(network.parameters())
+    assert all(torch.equal(p.grad, old) for p, old in zip(network.parameters(), before, strict=True))
     assert distributed.gather([torch.ones(2)])[0].tolist() == [1, 1]
+    assert float(distributed.mean_over_processes(torch.tensor(3.0))) == 3
 
 
 def test_start_joins_the_group_of_torchrun_once(monkeypatch):

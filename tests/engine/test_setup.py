@@ -10,7 +10,7 @@ import torch
 from ignite.utils import manual_seed
 from tiny import CASES, CENTER, SIGMA, SPLITS, causes, workflow, write_images, write_sinograms, write_slices, write_slices_for
 
-from es_medical.engine import operators, setup
+from es_medical.engine import distributed, operators, setup
 from es_medical.groups import D4, FineRotations
 from es_medical.methods import TRAINED
 from es_medical.networks import Accelerated, MoDL, ReynoldsAveraging, unet
@@ -205,7 +205,7 @@ def test_training_order_is_that_of_seed_and_epoch_alone(data_file):
         torch.manual_seed(torch.seed() % 1000)
         found = []
         for epoch in epochs:
-            loader.sampler.set_epoch(epoch)
+            loader.batch_sampler.set_epoch(epoch)
             found.append(ids(loader))
         return found
 
@@ -221,7 +221,7 @@ def test_workers_give_the_batches_of_none(data_file):
         loader = setup.build_loader(setup.build_dataset(data_file, "train"), 3, True, workers, seed=1)
         found = []
         for epoch in (1, 2):
-            loader.sampler.set_epoch(epoch)
+            loader.batch_sampler.set_epoch(epoch)
             found += list(loader)
         return found
 
@@ -238,16 +238,27 @@ def test_evaluation_order_is_that_of_the_file(data_file):
 
 @pytest.mark.parametrize("world", [2, 5])
 def test_processes_share_the_items(data_file, monkeypatch, world):
-    monkeypatch.setattr(setup, "world_size", lambda: world)
+    """Of four training items in batches of three, and three test items."""
+    alone = [batch["id"] for batch in setup.build_loader(setup.build_dataset(data_file, "train"), 3, True, seed=0)]
     train, test = [], []
+    for module in (setup, distributed):
+        monkeypatch.setattr(module, "world_size", lambda: world)
     for rank in range(world):
-        monkeypatch.setattr(setup, "rank", lambda rank=rank: rank)
-        train.append(ids(setup.build_loader(setup.build_dataset(data_file, "train"), 2, True, seed=0)))
+        for module in (setup, distributed):
+            monkeypatch.setattr(module, "rank", lambda rank=rank: rank)
+        loader = setup.build_loader(setup.build_dataset(data_file, "train"), 3, True, seed=0)
+        train.append([batch["id"][: len(loader.batch_sampler.part(step))] for step, batch in enumerate(loader)])
+        assert len(train[-1]) == len(loader)  # as many steps each: no process waits for ever
         test.append(ids(setup.build_loader(setup.build_dataset(data_file, "test"), 2, False)))
-    assert len({len(part) for part in train}) == 1  # as many steps each: no process waits for ever
-    assert {key for part in train for key in part} == {f"item{i}" for i in range(4)}
+    assert [sum(parts, []) for parts in zip(*train, strict=True)] == alone  # together the same batches, nothing twice
     assert {key for part in test for key in part} == {"item6", "item7", "item8"}
     assert all(test)  # a process without an item would leave the others waiting for its scores
+
+
+def test_batches_with_fewer_slices_than_processes_are_warned_of(data_file, monkeypatch, caplog):
+    monkeypatch.setattr(distributed, "world_size", lambda: 5)
+    setup.build_loader(setup.build_dataset(data_file, "train"), 2, True, accumulate=2)
+    assert "batches of 4 leave some of 5 processes idle" in caplog.text
 
 
 def test_cached_data_set_has_the_same_items(data_file):

@@ -6,13 +6,19 @@ from helpers import line_mri, randn, rng
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from es_medical.engine.step import apply_gradient, training_step
+from es_medical.engine import step
+from es_medical.engine.step import Pass, apply_gradient
 from es_medical.groups import D4
 from es_medical.losses import EquivariantSplitting, Supervised
 from es_medical.losses.base import LossValue
 from es_medical.networks import Accelerated, MoDL, ReynoldsAveraging, unet
 from es_medical.physics import Batch
 from es_medical.splits import Split
+
+
+def training_step(loss, f, optimizer, batch, generator, clip=1.0):
+    """One step of one pass."""
+    return step.training_step(loss, f, optimizer, [Pass(batch, generator)], clip)
 
 
 def network(seed=0, autocast=False):

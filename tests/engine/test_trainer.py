@@ -97,15 +97,6 @@ def test_supervised_training_needs_the_image(data_file, tmp_path):
     assert set(trained(data_file, method="supervised").trainer.state.output) == {"loss", "supervised", "grad_norm"}
 
 
-def test_each_process_draws_its_own_numbers(data_file, monkeypatch):
-    draws = []
-    for rank in (0, 1, 0):
-        monkeypatch.setattr(trainer_module, "rank", lambda rank=rank: rank)
-        draws.append(torch.rand(4, generator=Parts(data_file).trainer.generator).tolist())
-    assert draws[0] != draws[1]
-    assert draws[0] == draws[2]
-
-
 def test_the_loss_draws_from_the_trainers_generator_alone(data_file):
     first, again = Parts(data_file), Parts(data_file)
     first.trainer.run()

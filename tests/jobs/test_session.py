@@ -360,10 +360,11 @@ def test_nan_in_a_later_epoch_leaves_the_best_weights_finite(train, client, tmp_
 
     step, calls = module.training_step, []
 
-    def diverges(loss, reconstructor, optimizer, batch, *rest):
+    def diverges(loss, reconstructor, optimizer, passes, clip):
         calls.append(1)
-        broken = replace(batch, y=batch.y * (torch.nan if len(calls) > 3 else 1.0))
-        return step(loss, reconstructor, optimizer, broken, *rest)
+        factor = torch.nan if len(calls) > 3 else 1.0
+        broken = [one._replace(batch=replace(one.batch, y=one.batch.y * factor)) for one in passes]
+        return step(loss, reconstructor, optimizer, broken, clip)
 
     monkeypatch.setattr(module, "training_step", diverges)
     with pytest.raises(RuntimeError) as caught:

@@ -8,8 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from es_medical.engine.distributed import unwrapped
-
 LAG = 9  # early on, the average spans about the last tenth of the steps so far: random initial weights are soon forgotten
 
 
@@ -26,11 +24,11 @@ class WeightAverage:
     Nothing is read back from the device. Only numbers shared by all processes are used, so each has the same average.
     Buffers, such as those of batch normalisation, are not averaged.
 
-    While in use, the average is copied into the network's own parameters, so compiled code, a parallel wrapper and the
+    While in use, the average is copied into the network's own parameters, so compiled code and the
     optimiser need no change.
 
     Args:
-        network: the network in training, on its device; a parallel wrapper is removed.
+        network: the network in training, on its device.
         decay: between 0 and 1, e.g. 0.999 to average over about the last 1000 steps.
 
     Raises:
@@ -40,7 +38,7 @@ class WeightAverage:
     def __init__(self, network: nn.Module, decay: float) -> None:
         if not 0 < decay < 1:
             raise ValueError(f"ema must be between 0 and 1, or null for no average of the weights, got {decay}")
-        self.network, self.decay, self.steps = unwrapped(network), decay, 0
+        self.network, self.decay, self.steps = network, decay, 0
         self._weights: list[Tensor] = list(self.network.parameters())
         self._averages = _copies(self._weights)
 

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from es_medical.engine.distributed import unwrapped
 from es_medical.inferers import Inferer, complete
 from es_medical.methods import current_name
 from es_medical.networks import ReynoldsAveraging
@@ -35,8 +34,8 @@ class Identity(NamedTuple):
 
     @classmethod
     def of(cls, network: nn.Module, physics: Operator, inferer: Inferer) -> "Identity":
-        """Describe a reconstructor, with or without a parallel wrapper, its operator and how it is used."""
-        return cls(architecture(unwrapped(network), physics), physics.mask.cpu(), scanner(physics), inferer.settings)
+        """Describe a reconstructor, its operator and how it is used."""
+        return cls(architecture(network, physics), physics.mask.cpu(), scanner(physics), inferer.settings)
 
     @classmethod
     def kept(cls, state: Mapping[str, Any]) -> "Identity":
