@@ -11,7 +11,7 @@ from torch import Tensor
 
 from es_medical.benchmark.gpu_problems import PAPER, TINY, Fast, Problem, Sizes, make
 from es_medical.benchmark.timing import alternate, medians
-from es_medical.engine.step import training_step
+from es_medical.engine.step import Pass, training_step
 from es_medical.losses import LossValue
 from es_medical.methods import method_of
 from es_medical.networks.denoisers import GRAPHS
@@ -90,8 +90,8 @@ def epoch(context: Context, fast: Fast) -> None:
     y, n = problem.batch.y, context.sizes.epoch
 
     def take(rows: Tensor) -> Tensor:
-        batch = Batch(y[rows], problem.batch.physics)
-        return training_step(problem.loss, problem.network, problem.optimizer, batch, problem.generator)["loss"]
+        one = Pass(Batch(y[rows], problem.batch.physics), problem.generator)
+        return training_step(problem.loss, problem.network, problem.optimizer, [one])["loss"]
 
     order = torch.randperm(n, generator=problem.generator, device=context.device).split(context.sizes.batch)
     for rows in order[:4]:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from es_medical.benchmark.joseph import joseph_matrix
 from es_medical.benchmark.settings import PAPER_WIDTHS, Setting
 from es_medical.benchmark.step import operator_of
-from es_medical.engine.step import training_step
+from es_medical.engine.step import Pass, training_step
 from es_medical.groups import D4, FineRotations
 from es_medical.losses import Loss, build_loss
 from es_medical.networks import Accelerated, MoDL, ReynoldsAveraging, shift_unet, unet
@@ -60,7 +60,7 @@ class Problem(NamedTuple):
 
     def step(self) -> dict[str, Tensor]:
         """Take one training step, as the trainer does."""
-        return training_step(self.loss, self.network, self.optimizer, self.batch, self.generator)
+        return training_step(self.loss, self.network, self.optimizer, [Pass(self.batch, self.generator)])
 
 
 def make(
