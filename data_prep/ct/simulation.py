@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -53,6 +53,10 @@ class Scanner:
     seed: int
     with_image: bool = True
     photons: float | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        """The fields alone: another process makes the operator sooner than it would receive it."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @cached_property
     def physics(self) -> CT:

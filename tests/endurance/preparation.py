@@ -7,6 +7,7 @@ The file must have the bytes of an undisturbed run in one process. Not collected
 
 import argparse
 import json
+import os
 import random
 import signal
 import subprocess
@@ -49,7 +50,7 @@ def disturbed(source, out, every, ends, processes):
     while True:
         with (out.parent / "said.txt").open("w+") as text:
             words = command(source, out, "--workers", str(processes), "--parts", "gather")
-            run = subprocess.Popen(words, stdout=text, stderr=text)
+            run = subprocess.Popen(words, stdout=text, stderr=text, env=os.environ | {"PYTHONUNBUFFERED": "1"})
             begun = time.monotonic()
             while run.poll() is None:
                 time.sleep(0.05)
@@ -57,7 +58,7 @@ def disturbed(source, out, every, ends, processes):
                     run.send_signal(signal.SIGKILL)
                     killed["commands"] += 1
                     limits.pop(0)
-                elif not parts.exists():  # a worker that is killed while it starts is an error that says so
+                elif "dashboard" not in (out.parent / "said.txt").read_text():  # killed while it starts: an error that says so
                     begun = time.monotonic()
                 elif time.monotonic() - begun > every and (found := workers_of(run)):
                     draw.choice(found).kill()
