@@ -102,7 +102,7 @@ def read_row(file: h5py.File, name: str, row: int) -> NDArray:
 def read_into(x: NDArray[np.float32], data: h5py.Dataset, row: int) -> None:
     """Read the pixels of one slice into an array; raises ValueError as `read_row`."""
     data.read_direct(x, row)
-    if data.is_virtual and np.isnan(x.flat[0]):
+    if np.isnan(x.flat[0]) and data.is_virtual:  # in this order: with 2000 parts the second takes 20 ms
         name = data.name.lstrip("/")
         raise ValueError(f"{data.file.filename}: {name} of row {row} lies in another file, which is missing or damaged")
 
