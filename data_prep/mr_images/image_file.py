@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -145,6 +146,10 @@ def _voxels(path: Path, volume: int) -> NDArray[np.float32]:
         import torchio
 
         return torchio.ScalarImage(path).numpy()[volume].astype(np.float32)
+    if path.suffix.lower() == ".gz":
+        with gzip.open(path) as packed:  # to the checksum at its end, which nibabel does not reach
+            while packed.read(2**20):
+                pass
     image: Any = nibabel.load(path)
     data = image.dataobj
     shape = tuple(data.shape) + (1,) * (3 - len(data.shape))

@@ -139,7 +139,7 @@ def read_part(part: Part, tasks: Sequence[Task[Any]], folder: Path, places: bool
             yield task, _made_again(result, ())
         return
     with open_slices(folder / part.name) as file:
-        columns, first = {name: _column(file, name) for name in COLUMNS}, 0
+        columns, first = {name: _column(file, name) for name in COLUMNS if name != "checksum"}, 0
         names = [name for name in PIXELS if name in file]
 
         def record(row: int) -> SliceRecord:

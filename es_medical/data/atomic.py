@@ -1,26 +1,31 @@
 """Write files and folders atomically: they appear complete or not at all."""
 
+import hashlib
 import os
 import shutil
+import socket
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+PARTIAL = ".partial_"
+_swept: set[tuple[Path, int]] = set()
 
 
 @contextmanager
-def whole_or_not(path: Path, durable: bool = False, shared: bool = False) -> Iterator[Path]:
+def whole_or_not(path: Path, durable: bool = False) -> Iterator[Path]:
     """Yield a temporary path next to `path` to write to, with the same suffixes, and rename it at the end.
 
-    An exception removes the temporary file and leaves an existing `path` unchanged. Each `path` has one temporary name, so that
-    files left by power cuts do not accumulate.
+    An exception removes the temporary file and leaves an existing `path` unchanged. Several processes may write the same
+    `path`: each has a temporary file of its own, and the last one to end has written it. What killed processes of this machine
+    left in the folder is removed.
 
     Args:
         path: the file to write; its folder must exist.
         durable: wait until the file and its new name are on the disk.
-        shared: use a unique temporary name, for a file that several processes may write at once.
     """
-    temporary = _unique_name(path) if shared else path.with_name(f".partial_{path.name}")
+    temporary = _temporary(path)
     try:
         yield temporary
         if durable:
@@ -36,11 +41,13 @@ def whole_or_not(path: Path, durable: bool = False, shared: bool = False) -> Ite
 def whole_folder_or_not(path: Path) -> Iterator[Path]:
     """Yield a temporary folder next to `path` to write to, and replace `path` by it at the end.
 
-    An exception removes the temporary folder and leaves an existing `path` unchanged.
+    An exception removes the temporary folder and leaves an existing `path` unchanged. A process that was killed between
+    the two renames leaves the older folder under another name: it is put back first.
     """
-    temporary, old = path.with_name(f".partial_{path.name}"), path.with_name(f".old_{path.name}")
-    for left in (temporary, old):
-        shutil.rmtree(left, ignore_errors=True)
+    temporary, old = _temporary(path), path.with_name(f".old_{path.name}")
+    if old.exists() and not path.exists():
+        old.replace(path)
+    shutil.rmtree(old, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
         yield temporary
@@ -52,9 +59,33 @@ def whole_folder_or_not(path: Path) -> Iterator[Path]:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _unique_name(path: Path) -> Path:
-    """A name that no other writer takes; the file gets the mode that the umask gives to all."""
-    return path.with_name(f".partial_{uuid.uuid4().hex}{path.name}")
+def _temporary(path: Path) -> Path:
+    """A name that no other writer takes and that says which process writes; the umask gives a file made there its mode."""
+    host = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+    _sweep(path.parent, f"{PARTIAL}{host}-")
+    return path.with_name(f"{PARTIAL}{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}_{path.name}")
+
+
+def _sweep(folder: Path, start: str) -> None:
+    """Remove the temporary files of processes that have ended, once for each folder and process."""
+    if (folder, os.getpid()) in _swept or not folder.is_dir():
+        return
+    _swept.add((folder, os.getpid()))
+    for left in (path for path in folder.iterdir() if path.name.startswith(start)):
+        number = left.name.removeprefix(start).partition("-")[0]
+        if number.isdigit() and not _runs(int(number)):
+            with suppress(OSError):
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # of another user
+        return True
+    return True
 
 
 def _sync(path: Path) -> None:

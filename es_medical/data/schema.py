@@ -46,6 +46,7 @@ COLUMNS: dict[str, tuple[tuple[int, ...], Any]] = {  # shape of a row, and type,
     "orientation": ((6,), np.float64),
     "slice_spacing": ((), np.float64),
     "clipped": ((), np.int64),
+    "checksum": ((len(PIXELS),), np.uint32),  # CRC-32 of the slice's pixels, in the order of PIXELS; 0 where there are none
 }
 NAN = float("nan")
 GROUND_TRUTH = "ground truth"
@@ -294,6 +295,8 @@ def _check_shapes(file: h5py.File, header: SliceHeader) -> None:
     measured, mask = file["measurement"].shape[1:], tuple(header.mask.shape)
     fit = {"mask": mask in (measured[len(measured) - len(mask) :], measured[-2:-1]) and len(mask) > 0}
     fit["maps"] = "maps" not in file or file["maps"].shape[1:] == measured
+    if unknown := header.splits.keys() - set(SPLITS):
+        raise ValueError(f"{file.filename} is no whole slice file: split {min(unknown)!r}, expected {', '.join(SPLITS)}")
     fit["image"] = "image" not in file or file["image"].shape[1:] == (header.channels, *header.size)
     for name in [name for name, fits in fit.items() if not fits]:
         raise ValueError(

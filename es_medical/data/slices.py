@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,8 @@ class SliceDataset(Dataset[dict[str, Any]]):
             self._data_range = file["data_range"][:][rows]
             self._sigma = file["sigma"][:][rows] if "sigma" in file else np.full(len(rows), self.header.sigma)
             self._peak = file["peak"][:][rows] if "peak" in file else np.ones(len(rows))
+            self._checksums = file["checksum"][:] if "checksum" in file else None
+            self._compared = np.zeros((self.header.n, len(PIXELS)), bool)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -100,7 +103,7 @@ class SliceDataset(Dataset[dict[str, Any]]):
         rows, names = self.rows[at], ("measurement", *["maps"] * bool(self.header.coils), *["image"] * self.with_image)
         self._handle()
         with damage_as(damaged(self.path)):
-            pixels = {name: _read(self._pixels[name], rows) for name in names}
+            pixels = {name: self._read(name, rows) for name in names}
         return Items({
             **pixels,
             "sigma": torch.from_numpy(self._sigma[at]).float(),
@@ -117,8 +120,20 @@ class SliceDataset(Dataset[dict[str, Any]]):
         item: dict[str, Any] = {"sigma": torch.tensor(self._sigma[index], dtype=torch.float32)}
         if self.header.coils:
             self._handle()
-            item["maps"] = _read(self._pixels["maps"], self.rows[[index]])[0]
+            item["maps"] = self._read("maps", self.rows[[index]])[0]
         return item
+
+    def _read(self, name: str, rows: np.ndarray) -> Tensor:
+        """Read the pixels of rows; their checksums are compared at the first reading in this process."""
+        values, kind, checksums = _read(self._pixels[name], rows), PIXELS.index(name), self._checksums
+        for pixels, row in zip(values.numpy(), rows.tolist(), strict=True):
+            if checksums is not None and not self._compared[row, kind] and zlib.crc32(pixels.data) != checksums[row, kind]:
+                raise ValueError(
+                    f"the {name} of slice {row} in {self.path} is not what was written: copy the file again, or make it anew "
+                    "with data_prep (in a file that was changed on purpose, delete the dataset 'checksum')"
+                )
+            self._compared[row, kind] = True
+        return values
 
     def _handle(self) -> None:
         """Open the file in this process: a handle inherited through fork would share its file position with the parent."""

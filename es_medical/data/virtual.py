@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import h5py
 import numpy as np
+from numpy.typing import NDArray
 
 from es_medical.data.hdf5 import PARTS_KEPT
 from es_medical.data.writer import SliceWriter
@@ -46,11 +47,13 @@ class VirtualWriter(SliceWriter):
     def _finish(self) -> None:
         runs = list(_runs([row["place"] for row in self._rows]))
         names = {part: part.relative_to(self.path.absolute().parent).as_posix() for part, _, _ in runs}
-        sizes = {part: _rows(part) for part in names}
+        checksums = {part: _checksums(part) for part in names}
+        for row in self._rows:
+            row["checksum"] = checksums[row["place"].part][row["place"].row]
         for name, shape in self._pixel_shapes.items() if self.n else ():
             layout, at = h5py.VirtualLayout((self.n, *shape), np.float32), 0
             for part, first, stop in runs:
-                source = h5py.VirtualSource(names[part], name, (sizes[part], *shape), np.float32)
+                source = h5py.VirtualSource(names[part], name, (len(checksums[part]), *shape), np.float32)
                 layout[at : at + stop - first] = source[first:stop]
                 at += stop - first
             self._file.create_virtual_dataset(name, layout, fillvalue=np.nan)
@@ -58,9 +61,9 @@ class VirtualWriter(SliceWriter):
         super()._finish()
 
 
-def _rows(part: Path) -> int:
+def _checksums(part: Path) -> NDArray[np.uint32]:
     with h5py.File(part, "r") as file:
-        return int(file["measurement"].shape[0])
+        return file["checksum"][()]
 
 
 def _runs(places: Sequence[Place]) -> Iterator[tuple[Path, int, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -16,9 +17,10 @@ import torch
 from torch import Tensor
 
 from es_medical.data.atomic import whole_or_not
-from es_medical.data.schema import COLUMNS, SCHEMA, SPLITS, SliceHeader, SliceRecord
+from es_medical.data.schema import COLUMNS, PIXELS, SCHEMA, SPLITS, SliceHeader, SliceRecord
 
 ATTRIBUTES = ("modality", "tool_version", "seed", "sigma", "acceleration", "center_fraction", "digest", "encoded_lines")
+FORMAT = ("v110", "v110")  # of HDF5: the first in which all metadata have checksums
 GROWTH = 64  # number of slices by which the pixel datasets grow
 
 
@@ -101,7 +103,7 @@ class SliceWriter:
     def __enter__(self) -> Self:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with ExitStack() as opened:
-            self._file = h5py.File(opened.enter_context(whole_or_not(self.path, durable=True)), "w")
+            self._file = h5py.File(opened.enter_context(whole_or_not(self.path, durable=True)), "w", libver=FORMAT)
             opened.callback(self._close)
             _create(self._file, self._stored_shapes())
             _describe(self._file, self.header, self.shapes.image)
@@ -116,7 +118,8 @@ class SliceWriter:
             data = self._pixels[name]
             if self.n % GROWTH == 0:
                 data.resize(self.n + GROWTH, axis=0)
-            data.id.write_direct_chunk((self.n, *[0] * pixels.ndim), np.ascontiguousarray(pixels))  # one slice is one chunk
+            data.id.write_direct_chunk((self.n, *[0] * pixels.ndim), pixels)  # one slice is one chunk
+            values["checksum"][PIXELS.index(name)] = zlib.crc32(pixels.data)
         self._rows.append(values)
 
     @property
@@ -158,9 +161,9 @@ class SliceWriter:
     def _values(self, record: SliceRecord) -> dict[str, Any]:
         if record.split not in SPLITS:
             raise ValueError(f"split {record.split!r} of slice {record.id}: expected one of {', '.join(SPLITS)}")
-        values = {name: getattr(record, name) for name in COLUMNS if name != "scale"}
+        values = {name: getattr(record, name) for name in COLUMNS if name not in ("scale", "checksum")}
         sigma = self.header.sigma if math.isnan(record.sigma) else record.sigma
-        return values | {"scale": (record.scale, record.offset), "sigma": sigma}
+        return values | {"scale": (record.scale, record.offset), "sigma": sigma, "checksum": [0] * len(PIXELS)}
 
     def _finish(self) -> None:
         """Trim the datasets to the slices that were written, and write the other columns."""
@@ -184,24 +187,29 @@ def _pixels(x: Tensor, name: str, key: str, shape: tuple[int, ...]) -> np.ndarra
         raise ValueError(f"{name} of slice {key} has shape {tuple(x.shape)}, expected {shape}")
     if not x.is_floating_point():
         raise ValueError(f"{name} of slice {key} is {x.dtype}, expected real floating point (real, imaginary)")
-    return x.detach().cpu().to(torch.float32).numpy()
+    return x.detach().cpu().to(torch.float32).contiguous().numpy()
 
 
 def _create(file: h5py.File, pixels: Mapping[str, tuple[int, ...]]) -> None:
-    """Make empty, resizable datasets: one chunk per slice for pixels, 256 rows per chunk for the others."""
+    """Make empty, resizable datasets: one chunk per slice for pixels, 256 rows per chunk for the others.
+
+    HDF5 checks the other numbers whenever they are read; the pixels have checksums in a column, which are checked once, since
+    a training reads them again and again.
+    """
     columns = {name: (shape, np.float32) for name, shape in sorted(pixels.items())}
     first = {name: columns[name] for name in columns if name == "measurement"}
     for name, (shape, dtype) in (first | COLUMNS | columns).items():
         chunks = (1 if name in pixels else 256, *shape)
-        file.create_dataset(name, (0, *shape), dtype, maxshape=(None, *shape), chunks=chunks)
+        checked = name not in pixels and not h5py.check_string_dtype(np.dtype(dtype))  # HDF5 has no checksums of text
+        file.create_dataset(name, (0, *shape), dtype, maxshape=(None, *shape), chunks=chunks, fletcher32=checked)
 
 
 def _describe(file: h5py.File, header: SliceHeader, image: tuple[int, ...]) -> None:
     """Write what holds for every slice."""
-    file["mask"] = header.mask.detach().cpu().to(torch.uint8).numpy()
+    file.create_dataset("mask", data=header.mask.detach().cpu().to(torch.uint8).numpy(), fletcher32=True)
     file.attrs["schema"] = SCHEMA
     if header.matrix is not None:
-        file["matrix"] = header.matrix.detach().cpu().to(torch.float32).numpy()
+        file.create_dataset("matrix", data=header.matrix.detach().cpu().to(torch.float32).numpy(), fletcher32=True)
     file.attrs["size"], file.attrs["channels"] = image[1:], image[0]
     for name in ("operator", "configuration", "source_digests"):
         file.attrs[name] = json.dumps(dict(getattr(header, name)), sort_keys=True)

@@ -17,7 +17,6 @@ from monai.inferers import SimpleInferer
 from torch import nn
 
 from es_medical import __version__
-from es_medical.data.atomic import whole_or_not
 from es_medical.engine.checkpoint import Checkpoints, load_first_weights
 from es_medical.engine.distributed import gather, mean_over_processes, rank, wait
 from es_medical.engine.schedule import Schedule
@@ -26,6 +25,7 @@ from es_medical.engine.synthetic_slices import Likeness, write_synthetic
 from es_medical.engine.trainer import Trainer
 from es_medical.engine.training_data import refuse_seen
 from es_medical.engine.weights.identity import architecture, module_settings, weights_digest
+from es_medical.engine.weights.state_file import write_state
 from es_medical.jobs.warm_knobs import WarmKnobs
 from es_medical.losses import SupervisedOnSplits
 from es_medical.physics import Operator
@@ -248,17 +248,14 @@ class WarmStart:
     def _keep_for_others(self, kept: Path) -> None:
         """Keep the weights for equal warm starts; a folder that can't be written is no reason to stop."""
         try:
-            self._keep(kept, shared=True)
+            self._keep(kept)
         except OSError as error:
             logger.warning("the weights of the warm start can't be kept for others: %s", error)
 
-    def _keep(self, path: Path, shared: bool = False) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_or_not(path, shared=shared) as temporary:
-            network = self.network
-            state: dict[str, Any] = {"reconstructor": network.state_dict(), "architecture": architecture(network, self.physics)}
-            state |= {"seconds": self.seconds, "source": self.source, "synthetic": self.synthetic}
-            torch.save(state, temporary)
+    def _keep(self, path: Path) -> None:
+        network = self.network
+        state: dict[str, Any] = {"reconstructor": network.state_dict(), "architecture": architecture(network, self.physics)}
+        write_state(state | {"seconds": self.seconds, "source": self.source, "synthetic": self.synthetic}, path)
 
     def _load(self, path: Path) -> dict[str, Any]:
         state = load_first_weights(path, self.network, self.physics)

@@ -111,7 +111,7 @@ class Overview:
         template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
         text = template.render(**content, shown=self.rows[:MOST_ROWS], data=data)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_or_not(path, shared=True) as temporary:
+        with whole_or_not(path) as temporary:
             temporary.write_text(text, encoding="utf-8")
 
     def _bytes(self) -> int:

@@ -216,7 +216,7 @@ class SaveReconstructions:
     def _write_hdf5(self, columns: Columns) -> None:
         with whole_or_not(self.folder / "reconstructions.h5") as temporary, h5py.File(temporary, "w") as file:
             for name, column in columns.items():
-                file[name] = column
+                file.create_dataset(name, data=column, fletcher32=column.dtype.kind in "fiu")  # checked when it is read
 
     def _write_nifti(self, volume: Volume) -> None:
         placed = self._dicom.placed(volume) if self._dicom else volume

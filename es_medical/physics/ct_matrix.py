@@ -150,7 +150,7 @@ def _write(path: Path, matrix: csr_array) -> None:
     """Store the matrix; several processes may build the same one at the same time."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_or_not(path, shared=True) as temporary:
+        with whole_or_not(path) as temporary:
             np.savez(temporary, data=matrix.data, indices=matrix.indices, indptr=matrix.indptr)
     except OSError:  # a read-only folder or a full disk: go on without the cache
         return

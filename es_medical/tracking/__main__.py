@@ -36,10 +36,14 @@ def send_all(folder: Path, uri: str | None) -> bool:
 def _send_one(folder: Path, uri: str) -> bool:
     try:
         spool = Spool(folder)
-    except SpoolBusyError as error:
+    except (SpoolBusyError, ValueError) as error:
         say(str(error))
         return False
-    if (spool.last() or {}).get("kind") != "finish":
+    last = spool.last()
+    if last is None:  # the process died before its first entry
+        spool.remove()
+        return True
+    if last["kind"] != "finish":
         spool.append({"kind": "finish", "time": now(), "status": "FAILED"})
     try:
         waiting = spool.count()

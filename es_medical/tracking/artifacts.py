@@ -1,6 +1,7 @@
 """Write stepped images and models to local files in MLflow's formats."""
 
 import copy
+import hashlib
 import logging
 import shutil
 import uuid
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +25,15 @@ THUMBNAIL = 1024  # pixels: wide enough for five readable panels side by side
 REQUIREMENTS = ("torch", "deepinv", "es_medical")
 
 
+def plain(value: Any) -> object:  # noqa: ANN401 - numpy scalars, paths
+    """Turn what JSON does not know into a number or text."""
+    return value.item() if hasattr(value, "item") else str(value)
+
+
 def write_image(folder: Path, image: npt.NDArray[np.uint8], key: str, step: int, time: int) -> None:
     """Write the full PNG and the small WebP that MLflow's image view expects in `images/` (`client.log_image`).
+
+    Their names hold a digest of the pixels, as the UUID that MLflow expects.
 
     Args:
         folder: Folder to create.
@@ -43,7 +51,8 @@ def write_image(folder: Path, image: npt.NDArray[np.uint8], key: str, step: int,
     if image.dtype != np.uint8 or image.ndim not in (2, 3) or channels[0] not in (1, 3, 4):
         raise ValueError(f"an image is uint8 of (H, W), (H, W, 3) or (H, W, 4), got {image.dtype} of {image.shape}")
     picture = Image.fromarray(image.squeeze(2) if channels == (1,) and image.ndim == 3 else image)
-    name = f"{key.replace('/', '~')}+step+{step}+timestamp+{time}+{uuid.uuid4()}"
+    content = uuid.UUID(bytes=hashlib.sha256(image.tobytes()).digest()[:16])
+    name = f"{key.replace('/', '~')}+step+{step}+timestamp+{time}+{content}"
     folder.mkdir(parents=True)
     picture.save(folder / f"{name}.png")
     picture.thumbnail((THUMBNAIL, THUMBNAIL))

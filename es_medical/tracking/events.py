@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from es_medical.tracking.names import HIDDEN, MAX_PARAMETER, MAX_TAG, cut, free_name, hidden, in_force
 from es_medical.tracking.server import experiment_of
-from es_medical.tracking.spool import Event, Spool
+from es_medical.tracking.spool import Event, Spool, files_checksum
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -58,11 +58,45 @@ def _finish(client: "MlflowClient", spool: Spool, run_id: str, event: Event) -> 
     client.set_terminated(run_id, event["status"], end_time=event["time"])
 
 
-def log_metrics(client: "MlflowClient", run_id: str, events: list[Event]) -> None:
+class Earlier:
+    """What earlier sessions of a continued run have logged, asked for once per curve.
+
+    A killed session has logged steps that the next one repeats from the last checkpoint: with the same values, unless knobs
+    were changed. Points with the same step and value, and pictures with the same step and content, are not logged again.
+    """
+
+    def __init__(self, client: "MlflowClient", run_id: str) -> None:
+        self._client, self._run_id = client, run_id
+        self._curves: dict[str, dict[int, set[float]]] = {}
+
+    def has_point(self, name: str, value: float, step: int) -> bool:
+        """Whether the run has this point; of a repeated epoch's time, any value counts."""
+        if name not in self._curves:
+            points: dict[int, set[float]] = {}
+            for metric in self._client.get_metric_history(self._run_id, name):
+                points.setdefault(metric.step, set()).add(metric.value)
+            self._curves[name] = points
+        logged = self._curves[name].get(step, set())
+        return bool(logged) if name == "epoch_time" else value in logged
+
+    def has_picture(self, folder: Path) -> bool:
+        """Whether the run has this picture, which is named by its series, step, time and content."""
+        series, _, rest = min(path.name for path in folder.iterdir()).partition("+timestamp+")
+        content = rest.partition("+")[2]
+        names = [PurePosixPath(info.path).name for info in self._client.list_artifacts(self._run_id, "images")]
+        return any(name.startswith(f"{series}+timestamp+") and name.endswith(content) for name in names)
+
+
+def log_metrics(client: "MlflowClient", run_id: str, events: list[Event], earlier: Earlier) -> None:
     """Log the metrics of all these events, each with its own step and time, in as few requests as possible."""
     from mlflow.entities import Metric
 
-    metrics = [Metric(k, v, event["time"], event["step"]) for event in events for k, v in event["values"].items()]
+    metrics = [
+        Metric(name, value, event["time"], event["step"])
+        for event in events
+        for name, value in event["values"].items()
+        if not (event.get("continued") and not name.startswith("system/") and earlier.has_point(name, value, event["step"]))
+    ]
     for part in _parts(metrics, METRICS_AT_ONCE):
         client.log_batch(run_id, metrics=part)
 
@@ -104,6 +138,8 @@ def _existing(spool: Spool, event: Event) -> Path:
     path = spool.folder / event["file"]
     if not path.exists():
         raise FileNotFoundError(f"{path} no longer exists")
+    if event.get("checksum") not in (None, files_checksum(path)):
+        raise ValueError(f"{path} is not what was written")
     return path
 
 
@@ -117,7 +153,10 @@ def _log_artifact(client: "MlflowClient", spool: Spool, run_id: str, event: Even
 
 def _log_image(client: "MlflowClient", spool: Spool, run_id: str, event: Event) -> None:
     """Log the two files of a stepped image as `client.log_image` does, under the same names each time it is sent."""
-    client.log_artifacts(run_id, str(_existing(spool, event)), "images")
+    folder = _existing(spool, event)
+    if event.get("continued") and Earlier(client, run_id).has_picture(folder):
+        return
+    client.log_artifacts(run_id, str(folder), "images")
     client.set_tag(run_id, "mlflow.loggedImages", "True")
 
 
@@ -138,10 +177,10 @@ def _log_model(client: "MlflowClient", spool: Spool, run_id: str, event: Event) 
 
     folder, experiment_id = _existing(spool, event), spool.state.experiment_id
     assert experiment_id is not None
-    tag = f"{KEY_TAG_0_1}.model"
-    found = client.search_logged_models([experiment_id], f"tags.`{tag}` = '{event['id']}'", max_results=1)
+    tag, key = f"{KEY_TAG_0_1}.model", f"{run_id}/{event['id']}"
+    found = client.search_logged_models([experiment_id], f"tags.`{tag}` = '{key}'", max_results=1)
     model = next(iter(found), None) or client.create_logged_model(
-        experiment_id, name=event["name"], source_run_id=run_id, tags={tag: event["id"]}
+        experiment_id, name=event["name"], source_run_id=run_id, tags={tag: key}
     )
     description = Model.load(str(folder))
     description.run_id, description.model_id = run_id, model.model_id

@@ -1,11 +1,13 @@
 """Store the events of one run on disk, in order, until the tracking server has them."""
 
+import errno
 import json
 import os
 import shutil
 import threading
 import time
 import uuid
+import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -17,6 +19,7 @@ from typing import Any, NamedTuple
 
 from filelock import FileLock, Timeout
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no room on the disk, or for this user, or in a file
 EVENTS, STATE, LOCK = "events.jsonl", "state.json", "lock"
 
 Event = dict[str, Any]  # a JSON object; "kind" selects how it is sent, "time" is in ms since 1970
@@ -62,7 +65,8 @@ class State:
 class Spool:
     """A folder with `events.jsonl` (one event per line), `state.json` (how many are sent) and `files/` (files to send).
 
-    Appended events survive the death of the process. Only one process at a time can open the folder.
+    Appended events survive the death of the process. Only one process at a time can open the folder. A checksum stands behind
+    each event and in the state: what was changed on the disk is not sent.
 
     Args:
         folder: Created if absent.
@@ -80,11 +84,16 @@ class Spool:
             self._lock = take_lock(self.folder / LOCK, 0.0)
         except TimeoutError as error:
             raise SpoolBusyError(f"{self.folder} is in use by another process: let it end, or stop it, first") from error
+        try:
+            state = read_state(self.folder)
+        except ValueError:
+            self._lock.release()
+            raise
         self._path = self.folder / EVENTS
         self._stream = FileIO(self._path, "a")  # unbuffered
         self._append_lock = threading.Lock()
         _drop_torn_line(self._path)
-        self.keep(read_state(self.folder) or State(key=key or uuid.uuid4().hex))
+        self.keep(state or State(key=key or uuid.uuid4().hex))
 
     @property
     def state(self) -> State:
@@ -96,14 +105,22 @@ class Spool:
         from es_medical.data.atomic import whole_or_not  # here because es_medical.data loads torch
 
         with whole_or_not(self.folder / STATE) as part:
-            part.write_text(json.dumps(asdict(state)))
+            fields = asdict(state)
+            part.write_text(json.dumps(fields | {"checksum": _checksum(fields)}))
         self._state = state
 
     def append(self, event: Event) -> None:
-        """Append one event."""
-        line = json.dumps(event, allow_nan=False).encode() + b"\n"
+        """Append one event, whole or not at all."""
+        content = json.dumps(event, allow_nan=False).encode()
+        line = b"%b %08x\n" % (content, zlib.crc32(content))
         with self._append_lock:
-            self._stream.write(line)
+            end = os.fstat(self._stream.fileno()).st_size
+            try:
+                if self._stream.write(line) != len(line):  # the disk was filled in the middle of the line
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
+            except OSError:
+                os.truncate(self._path, end)
+                raise
 
     def pending(self, limit: int) -> list[Line]:
         """Return the next events to send, at most `limit`."""
@@ -151,9 +168,39 @@ class Spool:
 
 
 def read_state(folder: Path) -> State | None:
-    """Read the state of a spool without opening it; None if there is no spool."""
+    """Read the state of a spool without opening it; None if there is no spool.
+
+    Raises:
+        ValueError: The file is damaged.
+    """
     path = folder / STATE
-    return State(**json.loads(path.read_text())) if path.is_file() else None
+    if not path.is_file():
+        return None
+    try:
+        fields = json.loads(path.read_text())
+        if fields.pop("checksum", _checksum(fields)) != _checksum(fields):
+            raise ValueError("not what was written")
+        return State(**fields)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{path} is damaged ({error}): without it, nobody knows what the server has. The entries are in {folder / EVENTS}; "
+            "move the folder away"
+        ) from error
+
+
+def files_checksum(path: Path) -> int:
+    """Checksum of a file, or of the files in a folder but for MLmodel, which is completed when the model is sent."""
+    files = sorted(item for item in path.rglob("*") if item.is_file() and item.name != "MLmodel") if path.is_dir() else [path]
+    found = 0
+    for file in files:
+        with file.open("rb") as stream:
+            while part := stream.read(2**20):
+                found = zlib.crc32(part, found)
+    return found
+
+
+def _checksum(fields: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(fields, sort_keys=True).encode())
 
 
 def spools(folder: Path) -> list[Path]:
@@ -165,9 +212,9 @@ def spools(folder: Path) -> list[Path]:
 def open_spool(folder: Path, run_id: str | None) -> Spool:
     """Open the unsent spool of the run to continue, or a new one, with the run's id as key: its `resume_id` stays the same."""
     for path in spools(folder) if run_id is not None else []:
-        state = read_state(path)
-        if state is not None and run_id in (state.key, state.run_id):
-            with suppress(SpoolBusyError):
+        with suppress(SpoolBusyError, ValueError):  # a damaged one is another run's, or lost: told when it is sent
+            state = read_state(path)
+            if state is not None and run_id in (state.key, state.run_id):
                 return Spool(path)
     return Spool(folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}", run_id)
 
@@ -178,10 +225,15 @@ def abandoned(folder: Path, mine: Path) -> list[Path]:
 
 
 def _parse(line: bytes) -> Event:
+    content, _, checksum = line.rstrip(b"\n").rpartition(b" ")
+    if line.endswith(b"}\n"):  # of an older version
+        content, checksum = line, b"%08x" % zlib.crc32(line)
     try:
-        return json.loads(line)
+        if b"%08x" % zlib.crc32(content) == checksum:
+            return json.loads(content)
     except ValueError:
-        return {"kind": "unreadable", "text": line.decode(errors="replace")}
+        pass
+    return {"kind": "unreadable", "text": line.decode(errors="replace")}
 
 
 def _drop_torn_line(path: Path) -> None:

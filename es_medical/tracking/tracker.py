@@ -4,10 +4,10 @@ Why not directly to a local MLflow store: creating one takes 8-20 s, a call 4-40
 and seconds while another process writes; a thread in between would lose its queue when the process is killed.
 """
 
+import hashlib
 import json
 import math
 import shutil
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from es_medical.tracking.artifacts import save_model, write_image
+from es_medical.tracking.artifacts import plain, save_model, write_image
 from es_medical.tracking.names import Names, clean, flatten
 from es_medical.tracking.server import address, import_mlflow, resolve_uri, shown
-from es_medical.tracking.spool import now, open_spool
+from es_medical.tracking.spool import FULL, files_checksum, now, open_spool
 from es_medical.tracking.system import MachineMonitor, command, environment, git_commit, status_of, user
 from es_medical.tracking.upload import Uploader, UploadThread, close_spool, say, tell_abandoned
 
@@ -65,6 +65,7 @@ class Tracker:
         self._spool = open_spool(Path(spool_dir), run_id)
         self._thread = UploadThread(Uploader(self._spool, self.uri), self._log_machine)
         self._machine = MachineMonitor(system_interval) if system_interval is not None else None
+        self._continued = {"continued": True} if run_id else {}  # such sessions repeat steps after a kill
         self._metric_names, self._param_names = Names(), Names()
         self._nonfinite: dict[str, int] = {}
         self._finished = self._warned = False
@@ -125,7 +126,7 @@ class Tracker:
         values = {self._metric_names(name): float(value) for name, value in metrics.items()}
         finite = {name: value for name, value in values.items() if math.isfinite(value)}
         if finite:
-            self._put("metrics", {"values": finite, "step": int(step)})
+            self._put("metrics", {"values": finite, "step": int(step), **self._continued})
         for name in values.keys() - finite.keys():
             self._note_nonfinite(name, values[name], step)
 
@@ -140,7 +141,8 @@ class Tracker:
         Raises:
             ValueError: Not a uint8 image of such a shape: MLflow would stretch each one differently.
         """
-        self._write("image", "image", "", lambda folder: write_image(folder, image, clean(key), int(step), now()))
+        parts = (image, clean(key), int(step), now())
+        self._write("image", "image", "", lambda folder: write_image(folder, *parts), self._continued)
 
     def log_text(self, text: str, artifact_file: str) -> None:
         """Log a text file, for example `notes/readme.md`."""
@@ -173,7 +175,7 @@ class Tracker:
     def log_table(self, table: Mapping[str, Sequence[Any]], artifact_file: str) -> None:
         """Log columns of equal length as a JSON table, shown on MLflow's run page and read by `load_table`."""
         rows = list(zip(*table.values(), strict=True))
-        text = json.dumps({"columns": list(table), "data": rows}, default=_plain)
+        text = json.dumps({"columns": list(table), "data": rows}, default=plain)
         self._write_file(artifact_file, lambda path: path.write_text(text, encoding="utf-8"), "table")
 
     def log_arrays(self, arrays: Mapping[str, npt.NDArray[Any]], artifact_file: str) -> None:
@@ -209,8 +211,10 @@ class Tracker:
             step: The epoch of its weights.
             register: Name under which it becomes a new version in the registry; None for none.
         """
-        fields = {"name": name, "step": int(step), "id": uuid.uuid4().hex, "register": register}
         try:
+            weights = b"".join(value.detach().cpu().float().numpy().tobytes() for value in module.state_dict().values())
+            content = hashlib.sha256(weights).hexdigest()[:32]  # a training that goes on at its end logs the same model again
+            fields = {"name": name, "step": int(step), "id": content, "register": register}
             self._write("model", "model", "", lambda folder: save_model(module, example_input, folder), fields)
         except Exception as error:  # an unpicklable network at the end of days of training
             say(f"the model {name!r} is not logged: {error}")
@@ -247,9 +251,16 @@ class Tracker:
 
     def _write(self, kind: str, name: str, folder: str, write: Write, fields: Mapping[str, Any] = NOTHING) -> None:
         """Let `write` make a file or folder `name` in the spool, and append the event that sends it to artifact `folder`."""
-        path = self._spool.new_file(name)
-        write(path)
-        self._put(kind, {"file": path.relative_to(self._spool.folder).as_posix(), "folder": folder, **fields})
+        try:
+            path = self._spool.new_file(name)
+            write(path)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            self._warn(f"{name} cannot be kept in {self._spool.folder}: {error}; training goes on without it")
+            return
+        file = path.relative_to(self._spool.folder).as_posix()
+        self._put(kind, {"file": file, "folder": folder, "checksum": files_checksum(path), **fields})
 
     def _write_file(self, artifact_file: str, write: Write, kind: str = "artifact") -> None:
         folder, _, name = clean(artifact_file).rpartition("/")
@@ -271,10 +282,6 @@ class Tracker:
         self._warned = True
 
 
-def _plain(value: Any) -> object:  # noqa: ANN401 - numpy scalars, paths
-    return value.item() if hasattr(value, "item") else str(value)
-
-
 class NullTracker(Tracker):
     """Accepts every call of `Tracker` and does nothing: no file, no server, no thread."""
 
@@ -282,7 +289,7 @@ class NullTracker(Tracker):
     resume_id: str = ""
 
     def __init__(self) -> None:
-        self.uri, self._resume, self._epoch = "", None, 0
+        self.uri, self._resume, self._epoch, self._continued = "", None, 0, {}
         self._metric_names, self._param_names, self._nonfinite, self._page = Names(), Names(), {}, None
 
     def start(self, params: Mapping[str, Any], config_text: str, tags: Mapping[str, str], epoch: int = 0) -> None:

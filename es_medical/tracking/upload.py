@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from es_medical.tracking.events import SINGLE, log_metrics, start_run
+from es_medical.tracking.events import SINGLE, Earlier, log_metrics, start_run
 from es_medical.tracking.names import cut
 from es_medical.tracking.server import connect, is_final, shown
 from es_medical.tracking.spool import Event, Line, Spool, State, abandoned, read_state
@@ -41,6 +41,7 @@ class Uploader:
     def __init__(self, spool: Spool, uri: str) -> None:
         self.spool, self.uri = spool, uri
         self._client: MlflowClient | None = None
+        self._earlier: Earlier | None = None
         state, place = spool.state, shown(uri)  # no password on the disk
         same = state.uri in (None, place)
         spool.keep(replace(state, uri=place) if same else State(key=state.key, uri=place))  # a new server has nothing
@@ -81,7 +82,8 @@ class Uploader:
         if event["kind"] == "start":
             start_run(client, self.spool, event, self.uri)
         elif event["kind"] == "metrics":
-            log_metrics(client, self._run_id(), [line.event for line in batch])
+            self._earlier = self._earlier or Earlier(client, self._run_id())
+            log_metrics(client, self._run_id(), [line.event for line in batch], self._earlier)
         elif event["kind"] in SINGLE:
             SINGLE[event["kind"]](client, self.spool, self._run_id(), event)
         else:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,7 +67,7 @@ class Calibration:
             "error": self.distances.error.tolist(),
             "resampled": self.distances.resampled.tolist(),
         }
-        path.write_text(json.dumps(content, indent=1), encoding="utf-8")
+        path.write_text(json.dumps(content | {"checksum": _checksum(content)}, indent=1), encoding="utf-8")
 
     @classmethod
     def load(cls, path: Path) -> "Calibration":
@@ -76,8 +77,17 @@ class Calibration:
             FileNotFoundError: there is no file.
             ValueError: the file is no calibration of this version.
         """
-        content = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as cause:
+            raise ValueError(f"{path} is damaged ({cause}): calibrate anew") from cause
         if not isinstance(content, dict) or content.get("schema") != SCHEMA:
             raise ValueError(f"{path} is no calibration of schema {SCHEMA}: calibrate anew")
+        if content.pop("checksum", _checksum(content)) != _checksum(content):
+            raise ValueError(f"{path} is not what was written: calibrate anew")
         error, resampled = (torch.tensor(content[name], dtype=torch.float64) for name in ("error", "resampled"))
         return cls(Distances(error, resampled), content["settings"])
+
+
+def _checksum(content: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(dict(content), sort_keys=True).encode())

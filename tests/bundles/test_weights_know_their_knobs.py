@@ -252,6 +252,7 @@ def test_folder_of_slice_files_goes_on_past_a_broken_one(command, data_file, tmp
     for name in ("a.h5", "c.h5"):
         shutil.copy(data_file(CASE), tmp_path / "in" / name)
     with h5py.File(tmp_path / "in" / "a.h5", "a") as file:
+        del file["checksum"]  # changed on purpose
         file["measurement"][0] = np.nan
     code, printed = command(tmp_path / "in", tmp_path / "out", "--data_split=train", "--n_samples=1")
     assert code == 1, printed

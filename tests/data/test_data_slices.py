@@ -1,6 +1,7 @@
 import os
 import pickle
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ import torch
 from torch.utils.data import ConcatDataset, DataLoader
 
 from es_medical.data import CachedSlices, SliceDataset, SliceHeader, SliceRecord, SliceWriter, file_digest, read_header, schema
+from es_medical.data.atomic import whole_folder_or_not, whole_or_not
 from es_medical.data.slices import collate
 
 SIZE = (12, 16)
@@ -235,6 +237,8 @@ def test_header_of_a_file_that_changed_is_read_anew(slice_file, reads, seconds):
 
 def test_header_of_a_replaced_file_is_read_anew(slice_file, tmp_path):
     """With size and time of the old one, as some copies keep them."""
+    with h5py.File(slice_file, "r+") as file:
+        file.attrs["seed"] = 7
     age(slice_file, 60)
     read_header(slice_file)
     before = slice_file.stat()
@@ -305,8 +309,41 @@ def test_same_slices_give_the_same_bytes(tmp_path):
     assert file_digest(tmp_path / "a.h5") == file_digest(tmp_path / "b.h5")
 
 
-def test_leftover_of_a_killed_run_is_replaced(tmp_path):
-    (tmp_path / ".partial_a.h5").write_bytes(b"half a file")
+def killed_while_writing(path, folder=False):
+    if os.fork() == 0:
+        with (whole_folder_or_not if folder else whole_or_not)(path) as temporary:
+            (temporary / "a" if folder else temporary).write_bytes(b"half a file")
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.wait()
+
+
+def test_leftovers_of_a_killed_run_are_removed_and_those_of_a_running_one_are_not(tmp_path):
+    killed_while_writing(tmp_path / "a.h5")
+    killed_while_writing(tmp_path / "folder", folder=True)
+    (left,) = tmp_path.iterdir()  # the second run has removed that of the first
+    running = tmp_path / left.name.replace(left.name.split("-")[1], str(os.getppid()))
+    running.touch()
     with SliceWriter(tmp_path / "a.h5", make_header(), SIZE) as writer:
         writer.append(make_record(0))
+    assert {path.name for path in tmp_path.iterdir()} == {"a.h5", running.name}
+
+
+def test_two_writers_of_one_file_leave_it_whole(tmp_path):
+    first, second = (SliceWriter(tmp_path / "a.h5", make_header(), SIZE) for _ in range(2))
+    with first:
+        first.append(make_record(0))
+        with second:
+            second.append(make_record(1))
+            second.append(make_record(2))
+        assert read_header(tmp_path / "a.h5").n == 2
+    assert read_header(tmp_path / "a.h5").n == 1
     assert [path.name for path in tmp_path.iterdir()] == ["a.h5"]
+
+
+def test_folder_of_a_process_killed_between_two_renames_is_put_back(tmp_path):
+    old = tmp_path / ".old_series"
+    old.mkdir()
+    (old / "0001.dcm").write_bytes(b"older")
+    with pytest.raises(OSError, match="full"), whole_folder_or_not(tmp_path / "series"):
+        raise OSError("full")
+    assert (tmp_path / "series" / "0001.dcm").read_bytes() == b"older"

@@ -69,3 +69,34 @@ def test_damaged_pixels_are_a_stated_error_of_their_item(tmp_path, data_file):
     assert slices[0]["measurement"].isfinite().all()
     with pytest.raises(ValueError, match="damaged slice file"):
         slices[1]
+
+
+@pytest.mark.parametrize("name", ["measurement", "image", "sigma", "scale", "mask"])
+def test_a_flipped_bit_in_a_number_is_an_error_and_other_slices_are_read(tmp_path, data_file, name):
+    path = tmp_path / "a.h5"
+    path.write_bytes(data_file.read_bytes())
+    with h5py.File(path) as file:
+        place = file[name].id.get_chunk_info(0).byte_offset
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"copy (it|the file) again, or make it anew with data_prep"):
+        SliceDataset(path)[0]
+    if name in ("measurement", "image"):
+        assert SliceDataset(path)[1]["measurement"].isfinite().all()
+
+
+def test_split_of_another_name_is_an_error(tmp_path, data_file):
+    def change(file):
+        file["split"][0] = "trein"
+
+    with pytest.raises(ValueError, match="split 'trein', expected train, val, test"):
+        read_header(damage(tmp_path / "a.h5", data_file, change))
+
+
+def test_a_file_without_checksums_is_read(tmp_path, data_file):
+    def change(file):
+        del file["checksum"]
+        file["image"][0] = 1
+
+    assert (SliceDataset(damage(tmp_path / "a.h5", data_file, change))[0]["image"] == 1).all()

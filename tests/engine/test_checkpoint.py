@@ -220,8 +220,8 @@ def test_interrupted_write_leaves_the_old_file(data_file, tmp_path, monkeypatch)
     checkpoints = parts.checkpoints(tmp_path)
     checkpoints.save_last(parts.trainer, "first")
 
-    def half(state, path):
-        path.write_bytes(b"PK half a file")
+    def half(state, file):
+        file.write(b"PK half a file")
         raise OSError("no space left on device")
 
     monkeypatch.setattr(torch, "save", half)

@@ -348,6 +348,7 @@ def test_weights_of_an_earlier_training_never_stand_for_one_without_a_score(trai
     train(epochs=1)
     blank = write_slices(tmp_path / "blank.h5")
     with h5py.File(blank, "r+") as file:
+        del file["checksum"]  # changed on purpose
         file["measurement"][SPLITS["train"] : 6] = 0  # the validation slices: a held-out error of nothing
     with pytest.raises(RuntimeError) as caught:
         train(source=blank, epochs=1)

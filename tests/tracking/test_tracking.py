@@ -22,7 +22,7 @@ from tiny import DEAD, runs
 from es_medical.tracking import NullTracker, TerminatedError, Tracker, artifacts, events, terminate_on_sigterm, upload
 from es_medical.tracking.__main__ import main
 from es_medical.tracking.server import connect
-from es_medical.tracking.spool import spools
+from es_medical.tracking.spool import Spool, spools
 from es_medical.tracking.upload import Uploader
 
 pytestmark = pytest.mark.filterwarnings(
@@ -363,6 +363,48 @@ def test_a_log_of_version_0_1_is_sent_by_the_command_that_it_printed(uri, client
     (run,) = runs(client, tmp_path.name)
     assert (run.info.run_name, run.info.status, run.data.metrics) == ("old", "FAILED", {"a": 1.0})
     assert [file.path for file in client.list_artifacts(run.info.run_id, "images")] == ["images/recon+step+0.png"]
+    assert not (tmp_path / "spool").exists()
+
+
+def test_steps_that_a_continued_run_repeats_are_there_once_unless_they_differ(new, client):
+    def log(tracker, steps, lr, seconds):
+        for step in steps:
+            tracker.log_metrics({"loss": 1 / (1 + step), "lr": lr, "epoch_time": seconds}, step)
+            tracker.log_image("recon/a", np.full((4, 4), step, np.uint8), step)
+
+    with begin(new()) as first:
+        log(first, (0, 1, 2), 0.1, 5.0)
+    with begin(new(run_id=first.resume_id), epoch=1) as second:
+        log(second, (1, 2, 3), 0.2, 6.0)
+    assert second.run_id == first.run_id
+    assert steps(client, first.run_id, "loss") == [(step, 1 / (1 + step)) for step in range(4)]
+    assert [step for step, _ in steps(client, first.run_id, "epoch_time")] == [0, 1, 2, 3]
+    assert sorted(steps(client, first.run_id, "lr")) == [(0, 0.1), (1, 0.1), (1, 0.2), (2, 0.1), (2, 0.2), (3, 0.2)]
+    assert len(client.list_artifacts(first.run_id, "images")) == 2 * 4
+
+
+def test_what_was_changed_on_the_disk_is_not_sent_and_the_rest_is(new, client, uri, tmp_path, monkeypatch, capsys):
+    tracker = new()
+    monkeypatch.setattr(tracker._thread, "start", lambda: None)
+    begin(tracker).log_metrics({"a": 1.0}, 0)
+    tracker.log_metrics({"b": 2.0}, 0)
+    tracker.log_text("hello", "note.txt")
+    tracker._spool.close()
+    (spool,) = spools(tmp_path / "spool")
+    log = (spool / "events.jsonl").read_bytes()
+    (spool / "events.jsonl").write_bytes(log.replace(b'{"a": 1.0}', b'{"a": 9.0}'))
+    next(spool.glob("files/*/note.txt")).write_text("hellp")
+    assert main(["send", str(tmp_path / "spool"), "--uri", uri]) == 1
+    (run,) = runs(client, tmp_path.name)
+    assert run.data.metrics == {"b": 2.0}
+    assert "note.txt" not in [file.path for file in client.list_artifacts(run.info.run_id)]
+    assert "note.txt is not what was written" in (spool / "refused.jsonl").read_text()
+    assert "2 log entries were refused" in capsys.readouterr().err
+
+
+def test_an_empty_log_of_a_process_that_died_before_its_first_entry_goes(uri, tmp_path):
+    Spool(tmp_path / "spool" / "a").close()
+    assert main(["send", str(tmp_path / "spool"), "--uri", uri]) == 0
     assert not (tmp_path / "spool").exists()
 
 

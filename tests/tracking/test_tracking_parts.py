@@ -9,7 +9,7 @@ import pytest
 from es_medical.tracking import server as store
 from es_medical.tracking.names import Names, clean, flatten, free_name, in_force
 from es_medical.tracking.server import DEFAULT_URI, artifact_location, connect, is_final, resolve_uri, shown, sqlite_path
-from es_medical.tracking.spool import Spool, SpoolBusyError, is_held, read_state, take_lock
+from es_medical.tracking.spool import Spool, SpoolBusyError, is_held, open_spool, read_state, take_lock
 from es_medical.tracking.system import TerminatedError, environment, git_commit, status_of
 
 # --- names
@@ -177,6 +177,17 @@ def test_a_torn_or_unreadable_line_costs_only_itself(tmp_path):
     spool.append({"kind": "y"})
     assert [line.event["kind"] for line in spool.pending(9)] == ["x", "unreadable", "y"]
     spool.close()
+
+
+def test_a_damaged_state_is_named_and_stops_no_other_log(tmp_path, capsys):
+    for name in "ab":
+        Spool(tmp_path / name).close()
+    state = tmp_path / "a" / "state.json"
+    state.write_text(state.read_text().replace('"sent": 0', '"sent": 7'))
+    with pytest.raises(ValueError, match=r"a/state.json is damaged \(not what was written\)"):
+        Spool(tmp_path / "a")
+    Spool(tmp_path / "b").close()
+    open_spool(tmp_path, read_state(tmp_path / "b").key).close()
 
 
 def test_one_process_at_a_time_has_a_spool(tmp_path):

@@ -1,5 +1,6 @@
 """Files of weights and states: their names, written whole or not at all, and the way out of a damaged one."""
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ def read_state(path: Path, advice: str) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(f"no checkpoint at {path}: {advice}")
     try:
+        _check_bytes(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch.load raises errors of ten kinds for damaged files
         cause = "empty" if path.stat().st_size == 0 else "damaged (cut short?), or another kind of file"
@@ -23,6 +25,14 @@ def read_state(path: Path, advice: str) -> dict[str, Any]:
     if not isinstance(state, dict):
         raise ValueError(f"{path} can't be read as weights: it holds a {type(state).__name__}{_way_out(path)}")
     return state
+
+
+def _check_bytes(path: Path) -> None:
+    """Raise ValueError where the bytes of a zip file, which torch writes, are not those that were written; torch does not."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as file:
+            if changed := file.testzip():
+                raise ValueError(f"{changed} in it is not what was written")
 
 
 def _way_out(path: Path) -> str:
@@ -39,7 +49,7 @@ def _way_out(path: Path) -> str:
 
 
 def write_state(state: dict[str, Any], path: Path) -> None:
-    """Write a file of weights, whole or not at all; its folder is made."""
+    """Write a file of weights, whole or not at all; its folder is made. Raises OSError with its cause, such as a full disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_or_not(path) as temporary:
-        torch.save(state, temporary)
+    with whole_or_not(path) as temporary, temporary.open("wb") as file:  # by a path, torch raises RuntimeError without a cause
+        torch.save(state, file)

@@ -250,3 +250,15 @@ def test_one_subject_for_all_is_said(tmp_path, prep):
     for k in range(2):
         write_nifti(tmp_path / f"sub-01_run-{k}.nii", head(seed=k))
     assert "all volumes count as one subject" in made(prep, tmp_path)[1]
+
+
+def test_the_checksum_of_a_packed_file_is_compared_and_another_file_is_taken(tmp_path, prep):
+    """A flipped bit can leave a stream that unpacks: nibabel reads it without a word."""
+    for seed in range(2):
+        path = write_nifti(tmp_path / "in" / f"p{seed}.nii.gz", head(seed=seed))
+    content = bytearray(path.read_bytes())
+    content[-8] ^= 1  # a bit of the checksum itself
+    path.write_bytes(content)
+    found, output = made(prep, tmp_path / "in", "--test", 0, "--val", 0, code=1, out=tmp_path / "out" / "a.h5")
+    assert "the voxels cannot be read (BadGzipFile): cut short or damaged" in output
+    assert len(set(found["volume"])) == 1

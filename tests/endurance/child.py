@@ -1,0 +1,194 @@
+"""Commands of the package in forked children of a process that has imported them: a start takes milliseconds, not seconds."""
+
+import importlib
+import os
+import random
+import runpy
+import select
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+MODULES = (
+    *("data_prep.cli", "data_prep.ct.lidc", "data_prep.mri.fastmri", "data_prep.inference", "es_medical.reconstruct"),
+    *(
+        "es_medical.jobs.training",
+        "es_medical.jobs.calibration",
+        "es_medical.output.dicom.writer",
+        "es_medical.tracking.__main__",
+    ),
+    *(
+        "monai.bundle",
+        "mlflow.pytorch",
+        "mlflow.tracking",
+        "highdicom",
+        "skimage.metrics",
+        "scipy.sparse",
+        "astra",
+        "matplotlib",
+    ),
+    *(
+        "mlflow.store.tracking.sqlalchemy_store",
+        "mlflow.store.model_registry.sqlalchemy_store",
+        "mlflow.pyfunc",
+        "mlflow.server",
+    ),
+    *(
+        "alembic.command",
+        "mlflow.system_metrics.metrics.cpu_monitor",
+        "fire",
+        "torchio",
+        "jinja2",
+        "PIL.WebPImagePlugin",
+        "pygments.lexers.python",
+    ),
+)
+LIMIT = 900.0  # seconds after which a child counts as hanging
+
+
+class Ended(NamedTuple):
+    """How a command ended: exit status (minus the signal, if one ended it), seconds, and what it printed."""
+
+    code: int
+    seconds: float
+    output: str
+
+    @property
+    def tail(self) -> str:
+        """The last lines of the output."""
+        return "\n".join(self.output.strip().splitlines()[-12:])
+
+
+class Moment(NamedTuple):
+    """When a command is killed: `delay` seconds after call number `call` of a function began, or after the start if ""."""
+
+    function: str
+    call: int
+    delay: float
+
+
+def import_all() -> None:
+    """Import what the commands need, without starting a thread."""
+    import warnings
+
+    warnings.simplefilter("ignore")
+    for name in MODULES:
+        importlib.import_module(name)
+    from es_medical.tracking.server import import_mlflow
+
+    import_mlflow()
+    from mlflow.utils import requirements_utils
+
+    requirements_utils._init_modules_to_packages_map()  # reads the metadata of every package: seconds
+    assert threading.active_count() == 1, threading.enumerate()
+
+
+def run(
+    command: list[str],
+    folder: Path,
+    moment: Moment | None = None,
+    before: Callable[[], None] | None = None,
+    limit: float = LIMIT,
+    log: Path | None = None,
+) -> Ended:
+    """Run `python -m COMMAND` in a folder, to its end or until it is killed.
+
+    Args:
+        command: module and arguments.
+        folder: working directory.
+        moment: when to kill -9 it; None lets it end.
+        before: called in the child before the command: limits, another user, patched functions.
+        limit: seconds after which it is killed and counts as hanging (exit status -14).
+        log: folder for what it prints, meanwhile; None for its own.
+    """
+    said = (log or folder) / f"log_{time.monotonic_ns()}.txt"
+    told, tell = os.pipe()
+    start = time.monotonic()
+    child = os.fork()
+    if child == 0:
+        os.close(told)
+        _child(command, folder, said, tell, moment, before)
+    os.close(tell)
+    code = _ended(child, told, moment, start + limit)
+    os.close(told)
+    seconds = time.monotonic() - start
+    output = said.read_text(errors="replace") if said.is_file() else ""
+    said.unlink(missing_ok=True)
+    return Ended(code, seconds, output)
+
+
+def _ended(child: int, told: int, moment: Moment | None, end: float) -> int:
+    if moment is not None:
+        if moment.function:
+            reached = select.select([told], [], [], max(0.0, end - time.monotonic()))[0]  # also if it ended before
+            delay = moment.delay if reached and os.read(told, 1) else 0.0
+        else:
+            delay = moment.delay
+        time.sleep(delay)
+        os.kill(child, signal.SIGKILL)
+    pause = 0.002
+    while True:
+        found, status = os.waitpid(child, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() > end:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return -signal.SIGALRM
+        time.sleep(pause)
+        pause = min(2 * pause, 0.05)
+
+
+def _child(
+    command: list[str], folder: Path, log: Path, tell: int, moment: Moment | None, before: Callable[[], None] | None
+) -> NoReturn:
+    code = 1
+    try:
+        os.chdir(folder)
+        stream = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+        os.dup2(stream, 1)
+        os.dup2(stream, 2)
+        sys.stdout, sys.stderr = open(1, "w", buffering=1, closefd=False), open(2, "w", buffering=1, closefd=False)  # noqa: SIM115, PTH123
+        os.environ["PYTHONWARNINGS"] = "ignore"
+        if moment is not None and moment.function:
+            _watch(moment, tell)
+        if before is not None:
+            before()
+        random.seed()
+        sys.argv = [command[0], *command[1:]]
+        try:
+            runpy.run_module(command[0], run_name="__main__", alter_sys=True)
+            code = 0
+        except SystemExit as stopped:
+            code = stopped.code if isinstance(stopped.code, int) else 0 if stopped.code is None else 1
+            if isinstance(stopped.code, str):
+                print(stopped.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _watch(moment: Moment, tell: int) -> None:
+    """Write a byte to a pipe when the chosen call of the function begins."""
+    module, _, name = moment.function.partition(":")
+    place: Any = importlib.import_module(module)
+    *parents, last = name.split(".")
+    for parent in parents:
+        place = getattr(place, parent)
+    function, count = getattr(place, last), [0]
+
+    def watched(*arguments: Any, **named: Any) -> Any:
+        count[0] += 1
+        if count[0] == moment.call:
+            os.write(tell, b".")
+        return function(*arguments, **named)
+
+    setattr(place, last, watched)

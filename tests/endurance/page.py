@@ -1,0 +1,94 @@
+"""Write docs/reliability.md from the results of campaigns: what was tried, how often, and what happened."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from endurance.disturbances import ALL
+from endurance.kills import STAGES
+
+INTRO = """# What happens when something breaks
+
+Every row was run: `python -m tests.endurance --minutes 20 --seed 0 --out results.json`, and this page was written from its
+results by `python -m tests.endurance --page docs/reliability.md --results results.json`. The commands are those that a user
+types, on an archive of four CT patients of three slices each, a network of two levels and three epochs.
+
+**Kills.** A command is killed by `kill -9`, at a random moment or a random moment after a call began, up to eight times, and
+typed again each time (`--resume true` once there is a checkpoint) until it ends. *Right* means: equal to an undisturbed run
+in the bytes of the slice file and its manifest; the bits of all weights, the optimiser and the random numbers; every point of
+every curve in MLflow, each once; its parameters, pictures and artifacts; the values of every HDF5, NIfTI and DICOM file (UIDs
+and times differ). Nothing half-written is left.
+
+**Other faults.** *Right* means: the command gives the same result, or an exit status other than 0 and a message with the cause;
+and the same command, undisturbed, then gives the same result.
+
+**Flipped bits.** One bit at a random place of a file. *Right* means: the reader says that the file is damaged, and which, or
+reads the same values.
+"""
+
+OPEN = """
+## What is not covered
+
+- Pixels of source files (DICOM, NIfTI, HDF5 of scanners) have no checksum in their formats: a bit that flipped before the first
+  preparation cannot be seen. Their SHA-256 is kept, so that a later change is.
+- Of text in a slice file (salted names of slices, subjects, volumes) and in `reconstructions.h5`, HDF5 keeps no checksum: a
+  flipped bit there changes a name, never a number. A split of another name is an error.
+- DICOM files that were written, the database of MLflow and the numbers on the page `overview.html` have no checksum of ours.
+- Slice files, logs and calibrations of versions before 0.2 have no checksums; their weights do.
+- A power cut: slice files and manifests are synced to the disk before they get their names, weights are not.
+"""
+
+
+def write_page(path: Path, campaigns: Sequence[Mapping[str, Any]]) -> None:
+    """Write the page of all campaigns together."""
+    groups: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
+    for row in (row for campaign in campaigns for row in campaign["rows"]):
+        groups[row["group"]][row["name"]].append(row)
+    lines = [INTRO]
+    for group, names in groups.items():
+        kills = sum(row["kills"] for rows in names.values() for row in rows)
+        lines += [f"\n## {group[0].upper() + group[1:]}\n"]
+        lines += [
+            "| what | kills | runs to the end | right | what happened |"
+            if kills
+            else "| what | tried | right | what happened |"
+        ]
+        lines += ["|---|--:|--:|--:|---|" if kills else "|---|--:|--:|---|"]
+        for name, rows in names.items():
+            right, times = sum(not row["faults"] for row in rows), sum(row["kills"] for row in rows)
+            lines += [f"| {' | '.join([name, *([str(times)] if kills else []), str(len(rows)), str(right), _said(rows)])} |"]
+        if kills:
+            total = sum(len(rows) for rows in names.values())
+            right = sum(not row["faults"] for rows in names.values() for row in rows)
+            lines += [f"| **in all** | **{kills}** | **{total}** | **{right}** | |"]
+    known = [*(stage.name for stage in STAGES), *(one.name for one in ALL)]
+    open_rows = [name for name in known if not any(name in names for names in groups.values())]
+    lines += [f"\n## Not tried yet\n\n{'; '.join(open_rows)}."] if open_rows else []
+    told = [
+        f"{one['date']}, commit {one['commit']}, seed {one['seed']}: {len(one['rows'])} experiments{one.get('note', '')}"
+        for one in campaigns
+    ]
+    path.write_text(
+        "\n".join([*lines, OPEN, "## Where this is from\n", *(f"- {text}" for text in told)]) + "\n", encoding="utf-8"
+    )
+
+
+def _said(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What happened, in a few words: bits by what became of them, else how the commands ended."""
+    if rows[0]["group"] == "a flipped bit":
+        counts = Counter[str]()
+        for row in rows:
+            for part in filter(None, row["where"].split(", ")):
+                name, _, n = part.rpartition(": ")
+                counts[name] += int(n)
+        return ", ".join(f"{name}: {n}" for name, n in counts.most_common())
+    wrong = [row["faults"][0] for row in rows if row["faults"]]
+    if wrong:
+        return "; ".join(sorted({re.sub(r"\s+", " ", text)[:200].replace("|", "/") for text in wrong}))
+    if rows[0]["group"] == "kill -9":
+        return "same results"
+    stopped = [re.search(r"exit status -?[1-9]", row["where"]) is not None for row in rows]
+    codes = Counter("stopped, with the cause" if one else "ended as usual" for one in stopped)
+    return ", ".join(f"{text}: {n}" for text, n in codes.items()) + "; afterwards the same results"
