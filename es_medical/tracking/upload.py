@@ -81,6 +81,7 @@ class Uploader:
         assert client is not None
         if event["kind"] == "start":
             start_run(client, self.spool, event, self.uri)
+            self._earlier = None  # this session's points are earlier ones for the next in the same spool
         elif event["kind"] == "metrics":
             self._earlier = self._earlier or Earlier(client, self._run_id())
             log_metrics(client, self._run_id(), [line.event for line in batch], self._earlier)

@@ -383,6 +383,18 @@ def test_steps_that_a_continued_run_repeats_are_there_once_unless_they_differ(ne
     assert len(client.list_artifacts(first.run_id, "images")) == 2 * 4
 
 
+def test_two_unsent_sessions_that_repeat_a_step_log_it_once(new, client, monkeypatch):
+    with begin(new()) as first:
+        pass
+    second = new(run_id=first.resume_id)
+    monkeypatch.setattr(second._thread, "start", lambda: None)
+    begin(second).log_metrics({"a": 1.0}, 5)
+    second._spool.close()  # killed
+    with begin(new(run_id=first.resume_id)) as third:
+        third.log_metrics({"a": 1.0}, 5)
+    assert steps(client, first.run_id, "a") == [(5, 1.0)]
+
+
 def test_what_was_changed_on_the_disk_is_not_sent_and_the_rest_is(new, client, uri, tmp_path, monkeypatch, capsys):
     tracker = new()
     monkeypatch.setattr(tracker._thread, "start", lambda: None)
