@@ -16,9 +16,8 @@ import dask
 import torch
 from dask.tokenize import normalize_token, tokenize
 from distributed import Client, Future, KilledWorker, LocalCluster, WorkerPlugin, get_worker, wait
-from filelock import FileLock, Timeout
 
-from data_prep.run.manifest import LOST, PrepError, Pseudonyms
+from data_prep.run.manifest import LOST, PrepError, Pseudonyms, only_writer
 from data_prep.run.parts import Part, part_of, read_part, whole_parts
 from data_prep.run.plan import Made, Plan, Task
 from data_prep.run.workers import R, T, tracked
@@ -179,18 +178,8 @@ def cluster(
     """
     folder = out.with_suffix(".parts").absolute()
     with ExitStack() as opened:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        lock = out.with_name(f".{out.name}.lock")
-        try:
-            opened.enter_context(FileLock(lock, timeout=0))
-        except Timeout:
-            raise PrepError(f"another run is writing {out}: wait until it ends") from None
-        opened.callback(lock.unlink, missing_ok=True)
-        opened.enter_context(
-            dask.config.set(
-                {"distributed.scheduler.allowed-failures": ATTEMPTS, "distributed.deploy.lost-worker-timeout": "2 minutes"}
-            )
-        )
+        opened.enter_context(only_writer(out))
+        opened.enter_context(dask.config.set(SETTINGS))
         client = opened.enter_context(_client(workers, scheduler, opened))
         say(f"{len(client.scheduler_info(-1)['workers'])} processes, dashboard: {client.dashboard_link}")
         try:

@@ -6,7 +6,8 @@ import hashlib
 import hmac
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -130,6 +131,33 @@ def check_replaceable(out: Path, overwrite: bool) -> None:
     """
     if out.exists() and not overwrite and stored_digest(out) is None:
         raise PrepError(f"{out} exists and is no slice file of es_medical: give another name, or --overwrite")
+
+
+@contextmanager
+def only_writer(out: Path) -> Iterator[None]:
+    """Keep other runs from writing OUT: they would take each other's unfinished file away.
+
+    Raises:
+        PrepError: another run is writing it.
+    """
+    from filelock import FileLock, Timeout
+
+    out.parent.mkdir(parents=True, exist_ok=True)
+    path = out.with_name(f".{out.name}.lock")
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise PrepError(f"another run is writing {out}: wait until it ends") from None
+    except NotImplementedError:  # a file system without locks
+        path.unlink(missing_ok=True)
+        yield
+        return
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        lock.release()
 
 
 def stored_digest(out: Path) -> str | None:

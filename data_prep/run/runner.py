@@ -19,6 +19,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from pathlib import Path
@@ -34,6 +35,7 @@ from data_prep.run.manifest import (
     announce_changes,
     earlier_outcomes,
     manifest_path,
+    only_writer,
     print_summary,
     provenance,
     source_hash,
@@ -171,7 +173,8 @@ def run(
     elif dry_run:
         return _dry_run(prep, inventory, plan())
     else:
-        outcomes, header = _write(prep, inventory, plan(), digest)
+        with only_writer(prep.out) if prep.cluster is None else nullcontext():
+            outcomes, header = _write(prep, inventory, plan(), digest)
     if table:
         print_summary(outcomes, prep.console)
     size = " x ".join(map(str, header.size))

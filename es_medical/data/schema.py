@@ -179,7 +179,7 @@ def open_slices(path: str | Path) -> h5py.File:
     if not path.is_file():
         raise FileNotFoundError(f"no slice file at {path}: make one with `python -m data_prep` (see its --help)")
     try:
-        file = h5py.File(path, "r")
+        file = h5py.File(path.resolve(), "r")  # parts lie beside the file itself, not beside a link to it
     except OSError as error:
         raise ValueError(f"{path} cannot be read as HDF5 ({why_closed(error) or error})") from error
     try:

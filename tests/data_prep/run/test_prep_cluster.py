@@ -107,6 +107,9 @@ def test_virtual_file_is_read_like_the_one_file_and_can_be_moved(volumes, tmp_pa
         assert torch.equal(mine["measurement"], theirs["measurement"])
         assert torch.equal(mine["image"], theirs["image"])
     assert pickle.loads(pickle.dumps(other))[2]["id"] == one[2]["id"]
+    link = tmp_path / "link.h5"  # as where data lie on another disk than the bundle
+    link.symlink_to(moved / "b.h5")
+    assert torch.equal(SliceDataset(link)[2]["measurement"], one[2]["measurement"])
 
 
 def test_virtual_file_without_its_parts_is_an_error_and_never_fill_values(volumes):

@@ -115,6 +115,18 @@ def test_no_slice_is_an_error_that_leaves_nothing(attempt, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_second_run_is_refused_while_the_first_writes_and_takes_nothing_from_it(attempt, tmp_path):
+    def make(k):
+        if k == 3:
+            with pytest.raises(PrepError, match="another run is writing"):
+                attempt(lambda k: Made([record(k)]))
+        return Made([record(k)])
+
+    _, values, _, _ = attempt(make)
+    assert values == [0, 1, 2, 3, 4]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.h5", "a.manifest.json"]
+
+
 def test_copies_are_written_once(attempt):
     _, values, _, sources = attempt(lambda k: Made([record(k)], content="same" if k in (0, 4) else ""))
     assert values == [0, 1, 2, 3]
