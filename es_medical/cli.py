@@ -118,7 +118,7 @@ def reconstruct(
             _stop(f"no weights come with {folder.name}: train it by `es-medical train {folder.name} --demo`")
         if not given or given[0].startswith("--"):
             before, data = _demo_data(folder.name, True), _demo_file(folder.name)
-            few = ("--data_split", "test", "--dataset#limit", "20", "--n_samples", "3")
+            few = ("--data_split", "test", "--dataset#limit", "20", "--n_samples", "3", "--dicom", "false")  # needs an extra
             given = [str(data), f"{folder.name}/demo", *few, *given]
         arguments = [str(weights), *given]
     _run(before, ("es_medical.reconstruct", *arguments), 1, dry_run)

@@ -40,7 +40,7 @@ def test_demo_reconstructs_by_the_weights_that_come_with_the_bundle(tmp_path, mo
         weights,
         "demo.h5",
         "fastmri_synthetic/demo",
-        *("--data_split", "test", "--dataset#limit", "20", "--n_samples", "3"),
+        *("--data_split", "test", "--dataset#limit", "20", "--n_samples", "3", "--dicom", "false"),
     ]
     own = shlex.split(said("reconstruct", "fastmri_synthetic", "--demo", "SCAN.h5", "out", "--n_samples", "3", "--dry-run"))
     assert own[2:] == ["es_medical.reconstruct", weights, "SCAN.h5", "out", "--n_samples", "3"]

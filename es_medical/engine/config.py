@@ -204,9 +204,10 @@ def check_versions(metadata: Mapping[str, Any]) -> None:
         except PackageNotFoundError:
             found = None
         if found is None or Version(found.split("+")[0]) < Version(wanted):
+            effect = "what needs it fails; to add it" if found is None else "results may differ; to upgrade"
             warnings.warn(
-                f"this bundle was made with {package} {wanted}, {'none' if found is None else found} is installed: "
-                f"results may differ; to upgrade: pip install '{package}>={wanted}'",
+                f"this bundle was made with {package} {wanted}, {found or 'none'} is installed: "
+                f"{effect}: pip install '{package}>={wanted}'",
                 stacklevel=2,
             )
 
