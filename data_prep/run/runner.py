@@ -15,8 +15,7 @@ A command (`fastmri`, `lidc`, `div2k`, a demo) prepares three things and calls `
 
 from __future__ import annotations
 
-import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import nullcontext
@@ -26,7 +25,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, Protocol, TypeVar
 
 from data_prep.run.manifest import (
-    LISTED,
     OMIT_NONE,
     RECIPE,
     Outcome,
@@ -43,6 +41,7 @@ from data_prep.run.manifest import (
     write_manifest,
 )
 from data_prep.run.plan import Inventory, Plan, Preview, Tally
+from data_prep.run.sink import Sink
 from data_prep.run.workers import R, T, ordered_map, tracked
 from es_medical.data import SliceHeader, SliceWriter, read_header
 from es_medical.data.virtual import VirtualWriter
@@ -62,7 +61,6 @@ if TYPE_CHECKING:
 
 
 O = TypeVar("O", bound="Knobs")  # noqa: E741  options
-SOURCE_DIGITS = 16  # of a file's SHA-256 that are stored with each of its slices
 
 
 @dataclass(frozen=True)
@@ -233,10 +231,10 @@ def _gather(prep: PrepRun[Any], plan: Plan[Any], writer: SliceWriter | None, dig
     gathered, seen = RunOutcomes([], Counter()), set[str]()
     if prep.cluster is not None and writer is not None:
         results = prep.cluster.results(plan, prep.configuration(), digests, prep.say)
-        sink = _Sink(replace(plan, measure=list, batch=1), writer)
+        sink = Sink(replace(plan, measure=list, batch=1), writer)
     else:
         results = zip(plan.tasks, prep.mapped(plan.attempt, plan.tasks, "slices"), strict=True)
-        sink = _Sink(plan, writer)
+        sink = Sink(plan, writer)
     for name, group in groupby(results, key=lambda pair: pair[0].source):
         tally, own = Tally(name), set[str]()
         sink.begin()
@@ -261,54 +259,3 @@ def _gather(prep: PrepRun[Any], plan: Plan[Any], writer: SliceWriter | None, dig
         gathered.outcomes.extend(plan.report(tally))
     sink.flush()
     return gathered._replace(outcomes=[sink.named(outcome) for outcome in gathered.outcomes])
-
-
-class _Sink:
-    """Collect slices, measure them in batches and write them to the file; in a dry run, discard them."""
-
-    def __init__(self, plan: Plan[Any], writer: SliceWriter | None) -> None:
-        self.plan, self.writer = plan, writer
-        self.pending, self.sources = list[Any](), list[tuple[str, str]]()
-        self.volumes: dict[str, set[str]] = defaultdict(set)
-
-    def begin(self) -> None:
-        """Start a source."""
-        self.start = self.writer.n if self.writer is not None else 0
-        self.levels = list[tuple[float, float, float]]()  # scale, maximum in raw units and data_range of each slice
-
-    def add(self, slices: Iterable[Any], digest: str, tally: Tally) -> None:
-        """Count and add slices of a source's file with this SHA-256, and write them once a batch is complete."""
-        for item in slices:
-            tally.splits[item.split] += 1
-            if self.writer is None:
-                continue
-            self.pending.append(item)
-            self.sources.append((digest[:SOURCE_DIGITS], tally.name))
-            if len(self.pending) == self.plan.batch:
-                self.flush()
-
-    def flush(self) -> None:
-        """Write the pending slices."""
-        if self.writer is not None and self.pending:
-            for record, (source, name) in zip(self.plan.measure(self.pending), self.sources, strict=True):
-                self.writer.append(record._replace(source=source))
-                self.volumes[name].add(record.volume or record.id)
-                self.levels.append((record.scale, record.scale * record.peak, record.data_range))
-            self.pending.clear()
-            self.sources.clear()
-
-    def named(self, outcome: Outcome) -> Outcome:
-        """The outcome of a source with its volumes."""
-        volumes = sorted(self.volumes[outcome.name]) if outcome.status == "done" else []
-        return replace(outcome, volumes=volumes) if len(volumes) <= LISTED else outcome
-
-    def end(self, tally: Tally) -> None:
-        """End a source: remove the slices of a broken source, or store the common maximum of a whole one as data range."""
-        if self.writer is None:
-            return
-        if tally.broken:
-            self.writer.rollback(self.start)
-        elif tally.name in self.plan.whole and self.writer.with_image and self.levels:
-            scales, maxima, ranges = zip(*self.levels, strict=True)
-            if all(map(math.isnan, ranges)):
-                self.writer.set_data_range(self.start, [max(maxima) / scale for scale in scales])

@@ -24,14 +24,12 @@ from rich.console import Console
 
 from data_prep.ct import lidc
 from data_prep.ct.options import LIDCOptions
-from data_prep.demo.kspace import kspace_of
 from data_prep.mri import fastmri
-from data_prep.mri.normalisation import crop_or_pad
 from data_prep.mri.options import FastMRIOptions
-from data_prep.mri.simulation import magnitude
 from data_prep.run.manifest import default_salt
 from data_prep.run.runner import PrepRun
 from data_prep.run.workers import worker_pool
+from es_medical.benchmark.raw_files import make_series, make_volume
 from es_medical.benchmark.timing import Job, Ratio, alternate, medians, ratio
 
 Transform = Callable[[NDArray[np.complex64]], object]
@@ -46,13 +44,6 @@ SIZE = (640, 368)
 PLAIN = "read + FFT"
 DECODED = "pixel_array"
 TARGETS = {PLAIN: 0.35, DECODED: 0.45}  # fractions of the speed of the plain job, with one worker
-HEADER = """<?xml version="1.0"?><ismrmrdHeader xmlns="http://www.ismrm.org/ISMRMRD"><encoding>
-<encodedSpace><matrixSize><x>{rows}</x><y>{columns}</y><z>1</z></matrixSize>
-<fieldOfView_mm><x>{rows}</x><y>{columns}</y><z>3</z></fieldOfView_mm></encodedSpace>
-<reconSpace><matrixSize><x>{side}</x><y>{side}</y><z>1</z></matrixSize>
-<fieldOfView_mm><x>{side}</x><y>{side}</y><z>3</z></fieldOfView_mm></reconSpace>
-<encodingLimits><kspace_encoding_step_1><minimum>0</minimum><maximum>{last}</maximum><center>{center}</center>
-</kspace_encoding_step_1></encodingLimits></encoding></ismrmrdHeader>"""
 
 
 class Peak(NamedTuple):
@@ -188,55 +179,10 @@ def _by_processes(run: PrepRun[Any], n: int, stack: ExitStack) -> PrepRun[Any]:
     return replace(run, cluster=stack.enter_context(cluster(n, None, run.out, run.pseudonyms, False, run.say)))
 
 
-def make_series(folder: Path, slices: int, side: int, seed: int) -> list[Path]:
-    """Write a CT series: a noisy disc of water in air, 16 bits, uncompressed, as most of LIDC-IDRI is."""
-    folder.mkdir(parents=True)
-    rng, paths = np.random.default_rng(seed), []
-    u, v = np.ogrid[-1 : 1 : side * 1j, -1 : 1 : side * 1j]
-    clean = np.where(np.hypot(u / 0.8, v / 0.6) < 1, 0.0, -1000.0)
-    for k in range(slices):
-        hu = clean + rng.normal(0, 20, clean.shape)
-        data: Any = pydicom.Dataset()
-        data.file_meta = pydicom.dataset.FileMetaDataset()
-        data.file_meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
-        data.file_meta.MediaStorageSOPClassUID = data.SOPClassUID = pydicom.uid.CTImageStorage
-        data.file_meta.MediaStorageSOPInstanceUID = data.SOPInstanceUID = f"1.2.{seed}.{k}"
-        data.Modality, data.ImageType, data.PatientID = "CT", ["ORIGINAL", "PRIMARY", "AXIAL"], f"p{seed}"
-        data.StudyInstanceUID, data.SeriesInstanceUID = f"1.3.{seed}", f"1.4.{seed}"
-        data.ImagePositionPatient, data.ImageOrientationPatient = [0, 0, 2.5 * k], [1, 0, 0, 0, 1, 0]
-        data.PixelSpacing, data.SliceThickness, data.InstanceNumber = [0.7, 0.7], 2.5, k
-        data.Rows, data.Columns, data.SamplesPerPixel, data.PhotometricInterpretation = side, side, 1, "MONOCHROME2"
-        data.BitsAllocated, data.BitsStored, data.HighBit, data.PixelRepresentation = 16, 16, 15, 1
-        data.RescaleSlope, data.RescaleIntercept = 1, -1024
-        data.PixelData = np.round(hu + 1024).astype("<i2").tobytes()
-        paths.append(folder / f"{k:04d}.dcm")
-        data.save_as(paths[-1], enforce_file_format=True)
-    return paths
-
-
 def decode(files: Sequence[Path]) -> None:
     """Read every file and decode its pixels."""
     for path in files:
         pydicom.dcmread(path).pixel_array  # noqa: B018
-
-
-def make_volume(path: Path, slices: int, size: tuple[int, int], seed: int) -> Path:
-    """Write a file like fastMRI's single-coil ones: noisy k-space of an ellipse with smooth phase, magnitude, header."""
-    rows, columns = np.ogrid[: size[0], : size[1]]
-    side = size[0] // 2
-    u, v = (rows - size[0] // 2) / side, (columns - size[1] // 2) / side
-    object_ = (np.hypot(u / 0.4, v / 0.3) < 1) * np.exp(1j * (u + 2 * v))
-    clean = kspace_of(object_)
-    rng = np.random.default_rng(seed)
-    with h5py.File(path, "w") as file:
-        kspace = file.create_dataset("kspace", (slices, *size), np.complex64)
-        target = file.create_dataset("reconstruction_esc", (slices, side, side), np.float32)
-        for i in range(slices):
-            kspace[i] = k = 1e-5 * (clean + 0.01 * (rng.standard_normal(size) + 1j * rng.standard_normal(size)))
-            target[i] = crop_or_pad(magnitude(k), (side, side))
-        file["ismrmrd_header"] = HEADER.format(rows=size[0], columns=size[1], side=side, last=size[1] - 1, center=size[1] // 2)
-        file.attrs.update({"acquisition": "CORPD_FBK", "patient_id": f"patient {seed}", "max": 1e-5, "norm": 1e-3})
-    return path
 
 
 def fastest_transform(size: tuple[int, int], repeats: int = 7) -> tuple[str, Transform]:

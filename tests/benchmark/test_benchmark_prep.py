@@ -13,11 +13,11 @@ from es_medical.benchmark.prep import (
     Peak,
     benchmark_prep,
     fastest_transform,
-    make_volume,
     peak_here,
     read_and_transform,
     table,
 )
+from es_medical.benchmark.raw_files import make_volume
 
 SIZE = (64, 48)
 

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 
 import psutil
 
-from es_medical.benchmark.prep import make_volume
+from es_medical.benchmark.raw_files import make_volume
 from es_medical.data import file_digest
 
 OPTIONS = ("--measurements", "real", "--slices", "all", "--sigma", "1e-7", "--train", "0.9", "--test", "0.1")
