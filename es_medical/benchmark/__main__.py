@@ -1,4 +1,4 @@
-"""Command line of the benchmarks: `python -m es_medical.benchmark COMMAND` (step, gpu, import, prep, data, ct, shift, draw)."""
+"""Command line of the benchmarks: `python -m es_medical.benchmark COMMAND` (step, gpu, import, prep, memory, data, ct, ...)."""
 
 import argparse
 import json
@@ -63,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     prep.add_argument("--slices", type=int, default=36, help="slices of each volume (default 36)")
     prep.add_argument("--volumes", type=int, default=2, help="volumes (default 2)")
     prep.add_argument("--repeats", type=int, default=5, help="timed rounds (default 5)")
+    memory = _add_memory(commands)
     data = _add_data(commands)
     ct = commands.add_parser("ct", help="A, A^T and a training step of sparse-view CT next to deepinv's Tomography")
     ct.add_argument("--size", type=int, default=256, help="side of the images (default 256)")
@@ -84,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     gpu = _add_gpu(commands)
     for command in (step, data, ct, shift, gpu):
         command.add_argument("--device", default="cpu", help="cpu (default) or cuda")
-    for command in (step, imports, prep, data, ct, shift, draw, gpu):
+    for command in (step, imports, prep, memory, data, ct, shift, draw, gpu):
         command.add_argument("--threads", type=int, help="CPU threads of torch (default: torch's)")
         command.add_argument("--json", type=Path, help="write the results to this file")
     gpu.set_defaults(device="cuda", json=Path("gpu.json"))
@@ -101,6 +102,15 @@ def _add_data(commands: Commands) -> argparse.ArgumentParser:
     data.add_argument("--workers", type=_widths, default=(0, 2, 4), help="numbers of worker processes (default 0,2,4)")
     data.add_argument("--repeats", type=int, default=5, help="timed rounds (default 5)")
     return data
+
+
+def _add_memory(commands: Commands) -> argparse.ArgumentParser:
+    memory = commands.add_parser("memory", help="peak memory of every command on 10 x the volumes and on 4 x the pixels")
+    memory.add_argument("--volumes", type=int, default=4, help="volumes of the small run, at least 4 (default 4)")
+    memory.add_argument("--slices", type=int, default=8, help="slices of each volume (default 8)")
+    memory.add_argument("--size", type=int, default=160, help="side of the images of the small run (default 160)")
+    memory.add_argument("--only", action="append", metavar="COMMAND", help="a command to tell of in place of all; repeated")
+    return memory
 
 
 def _add_gpu(commands: Commands) -> argparse.ArgumentParser:

@@ -23,6 +23,7 @@ from es_medical.metrics import magnitude
 from es_medical.output.checks import check_planes, check_writable, cut_values, in_hounsfield_units
 from es_medical.output.columns import Rows, by_id, by_volume, read_columns, recorded_planes
 from es_medical.output.png import PngWriter, check_names
+from es_medical.output.stored import ImageFile, StoredImages
 from es_medical.output.volume import Columns, Volume, check_flag, flagged, interval_volume
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+RESULTS = "reconstructions.h5"
 Array = npt.NDArray[np.float32]
 Write = Callable[[], None]
 
@@ -89,7 +91,8 @@ class SaveReconstructions:
             raise ValueError("source_dicom is given but dicom is off: set dicom to true, or leave source_dicom out")
         hounsfield = dicom and in_hounsfield_units(dataset.header, bool(source_dicom))
         self.folder, self.dataset, self.flag = Path(output_dir), dataset, check_flag(flag)
-        self._rows: list[dict[str, Any]] = []
+        self._results: ImageFile | None = None
+        self._rows, self._heldout = list[int](), list[float]()
         self._dicom = self._dicom_writer(source_dicom, method) if hounsfield else None
         if dataset.header.modality != "IMAGE":
             self._check_volumes()
@@ -97,9 +100,10 @@ class SaveReconstructions:
         self._png = self._png_writer(spread_max) if dataset.header.modality == "IMAGE" else None
 
     def attach(self, engine: Engine) -> None:
-        """Collect each batch and write at the end."""
+        """Write the images of each batch to the HDF5 file, and the volumes at the end."""
         engine.add_event_handler(Events.ITERATION_COMPLETED, self._collect)
         engine.add_event_handler(Events.COMPLETED, self._write)
+        engine.add_event_handler(Events.EXCEPTION_RAISED, self._abandon)
 
     def _dicom_writer(self, source_dicom: str | Path | None, method: str) -> DicomWriter:
         """Make the writer; all checks are done here, before hours of reconstruction."""
@@ -157,29 +161,56 @@ class SaveReconstructions:
     def _collect(self, engine: Engine) -> None:
         result: Any = engine.state.output  # what Evaluator._iteration returns
         batch: Any = engine.state.batch
-        for i, row in enumerate(batch["index"].tolist()):
-            images = {"reconstruction": result.image[i], "spread": result.spread[i]}
-            if hasattr(result, "halfwidth"):
-                images["halfwidth"] = result.halfwidth[i]
-            arrays = {name: image.cpu().numpy() for name, image in images.items()}
-            self._rows.append({"row": row, "heldout": float(result.heldout[i])} | arrays)
+        if self._results is None:
+            self._results, self._rows, self._heldout = ImageFile(self.folder / RESULTS), [], []
+        kinds = {"reconstruction": "image", "spread": "spread", "halfwidth": "halfwidth"}
+        found = {name: getattr(result, kind) for name, kind in kinds.items() if hasattr(result, kind)}
+        self._results.append({name: images.cpu().numpy() for name, images in found.items()})
+        self._rows += batch["index"].tolist()
+        self._heldout += result.heldout.tolist()
+
+    def _abandon(self, engine: Engine, error: Exception) -> None:
+        if self._results is not None:
+            self._results.close(error)
+        self._results = None
+        raise error
 
     def _write(self, engine: Engine) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        rows, self._rows = sorted(self._rows, key=lambda item: item["row"]), []
-        columns = {name: np.stack([item[name] for item in rows]) for name in rows[0]}
-        columns |= read_columns(self.dataset.path, columns["row"])
-        columns |= flagged(columns, by_id(columns) if self._png else by_volume(columns), self.flag)
-        self._write_hdf5(columns)
-        parts = dict(self._images(columns) if self._png else self._volumes(columns))
-        failed = _write_all(parts, what := "image" if self._png else "volume")
-        found = f"{len(rows)} images" if self._png else f"{len(rows)} slices of {len(parts)} volumes"
+        columns = self._complete()
+        with h5py.File(self.folder / RESULTS) as file:
+            columns |= {name: StoredImages(data) for name, data in file.items() if name not in columns}
+            parts = dict(self._images(columns) if self._png else self._volumes(columns))
+            failed = _write_all(parts, what := "image" if self._png else "volume")
+        n = len(self._rows)
+        found = f"{n} images" if self._png else f"{n} slices of {len(parts)} volumes"
         unit = f" in{self._unit}" * bool(self._unit)
         logger.info("%s reconstructed%s: see %s%s", found, unit, self.folder, f"; {self._png.report()}" if self._png else "")
         if failed:
             causes = "; ".join(f"{name}: {type(error).__name__}: {error}" for name, error in failed.items())
             first = next(iter(failed.values()))
             raise RuntimeError(f"{len(failed)} of {len(parts)} {what}s were not written: {causes}") from first
+
+    def _complete(self) -> Columns:
+        """Complete the HDF5 file; return what it holds beside images."""
+        assert self._results is not None
+        results, order = self._results, np.argsort(self._rows, kind="stable")
+        results.sort(order)
+        columns: Columns = {"row": np.array(self._rows)[order], "heldout": np.array(self._heldout)[order]}
+        columns |= read_columns(self.dataset.path, columns["row"])
+        if "halfwidth" in results.file:
+            images = {name: StoredImages(data) for name, data in results.file.items()}
+            wide = results.create("flagged", images["halfwidth"].shape, np.uint8)
+            columns["n_flagged"] = np.zeros(len(order), np.int64)
+            parts = by_id(columns) if self._png else by_volume(columns)
+            for rows, pixels in flagged(columns | images, parts, self.flag):
+                columns["n_flagged"][rows] = pixels.sum((1, 2, 3), dtype=np.int64)
+                for row, one in zip(rows, pixels, strict=True):
+                    wide[row] = one
+        for name, column in columns.items():
+            results.file.create_dataset(name, data=column, fletcher32=column.dtype.kind in "fiu")  # checked when it is read
+        results.close()
+        self._results = None
+        return columns
 
     def _volumes(self, columns: Columns) -> Iterator[tuple[str, list[Write]]]:
         writers = (self._write_nifti, self._dicom.write) if self._dicom else (self._write_nifti,)
@@ -190,14 +221,17 @@ class SaveReconstructions:
         writer(self._volume(name, columns, chosen))
 
     def _images(self, columns: Columns) -> Iterator[tuple[str, list[Write]]]:
-        assert self._png is not None
         for name, (row,) in by_id(columns).items():
-            pair, (scale, offset) = (columns["reconstruction"][row], columns["spread"][row]), columns["scale"][row]
-            writes: list[Write] = [partial(self._png.write, name, pair, scale, offset)]
-            if "halfwidth" in columns:
-                wide = columns["halfwidth"][row], columns["flagged"][row]
-                writes.append(partial(self._png.write_intervals, name, *wide, scale))
-            yield name, writes
+            writes = [self._write_png, self._write_wide] if "halfwidth" in columns else [self._write_png]
+            yield name, [partial(write, name, columns, row) for write in writes]
+
+    def _write_png(self, name: str, columns: Columns, row: int) -> None:
+        assert self._png is not None
+        self._png.write(name, (columns["reconstruction"][row], columns["spread"][row]), *columns["scale"][row])
+
+    def _write_wide(self, name: str, columns: Columns, row: int) -> None:
+        assert self._png is not None
+        self._png.write_intervals(name, columns["halfwidth"][row], columns["flagged"][row], columns["scale"][row][0])
 
     def _volume(self, name: str, columns: Columns, chosen: Rows) -> Volume:
         """The volume of the rows `chosen`, which are in the order of slice numbers."""
@@ -212,11 +246,6 @@ class SaveReconstructions:
         placed = tuple(recorded) if sourced else volume_planes(recorded, indices, self.dataset.header.size)
         remarks = cut_values(columns, chosen, self._unit)
         return Volume(name, columns["subject"][chosen[0]].decode(), images, indices, placed, remarks)
-
-    def _write_hdf5(self, columns: Columns) -> None:
-        with whole_or_not(self.folder / "reconstructions.h5") as temporary, h5py.File(temporary, "w") as file:
-            for name, column in columns.items():
-                file.create_dataset(name, data=column, fletcher32=column.dtype.kind in "fiu")  # checked when it is read
 
     def _write_nifti(self, volume: Volume) -> None:
         placed = self._dicom.placed(volume) if self._dicom else volume

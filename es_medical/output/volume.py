@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,8 @@ logger = logging.getLogger(__name__)
 
 Floats = npt.NDArray[np.float32]
 Columns = dict[str, Any]
-"""Arrays of all slices by name, slices along the first axis."""
+"""Arrays of all slices by name, slices along the first axis; images are `StoredImages`."""
+Flagged = tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +89,7 @@ def check_flag(flag: float) -> float:
     return float(flag)
 
 
-def flagged(columns: Columns, parts: Mapping[str, npt.NDArray[np.int64]], flag: float) -> Columns:
+def flagged(columns: Columns, parts: Mapping[str, npt.NDArray[np.int64]], flag: float) -> Iterator[Flagged]:
     """Find the pixels whose half-width is above `flag` times the range of their volume, and log how many there are.
 
     The range is the largest minus the smallest displayed value (magnitudes for MR), in raw units, over all slices of the
@@ -99,18 +100,15 @@ def flagged(columns: Columns, parts: Mapping[str, npt.NDArray[np.int64]], flag: 
         parts: name of each volume or image -> its rows.
         flag: fraction of the range.
 
-    Returns:
-        `flagged`, uint8 (N, 1, H, W), and `n_flagged` (N,); empty where there are no half-widths.
+    Yields:
+        The rows of a part and its flagged pixels, uint8 (rows, 1, H, W).
     """
-    if "halfwidth" not in columns:
-        return {}
-    found = np.zeros(columns["halfwidth"].shape, np.uint8)
     for name, rows in parts.items():
         scale, offset = (column[:, None, None, None] for column in columns["scale"][rows].T)
         raw = real_valued(torch.from_numpy(columns["reconstruction"][rows])).numpy() * scale + offset
-        found[rows] = columns["halfwidth"][rows] * scale > flag * np.ptp(raw)
-        _report(name, found[rows], columns["slice"][rows], flag)
-    return {"flagged": found, "n_flagged": found.sum((1, 2, 3), dtype=np.int64)}
+        wide = (columns["halfwidth"][rows] * scale > flag * np.ptp(raw)).astype(np.uint8)
+        _report(name, wide, columns["slice"][rows], flag)
+        yield rows, wide
 
 
 def interval_volume(columns: Columns, rows: npt.NDArray[np.int64], scale: npt.NDArray[np.float64]) -> dict[str, Floats]:

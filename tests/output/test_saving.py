@@ -1,12 +1,15 @@
 """Reconstructions on the disk: raw units, spacing, one file for each subject, whole or not at all."""
 
 import shutil
+import tracemalloc
+from types import SimpleNamespace
 
 import h5py
 import nibabel as nib
 import numpy as np
 import pytest
 import torch
+from ignite.engine import Engine
 from tiny import Parts, names, write_slices
 
 from es_medical.data import SliceDataset
@@ -149,3 +152,41 @@ def test_two_scans_of_one_patient_are_two_volumes(tmp_path):
     assert {name: rows.tolist() for name, rows in by_volume(columns).items()} == {"first": [0, 1], "second": [2]}
     unknown = columns | {"volume": np.array([b"", b"", b""])}
     assert {name: rows.tolist() for name, rows in by_volume(unknown).items()} == {"one": [0, 1, 2]}
+
+
+def save_one_by_one(folder, path, rows):
+    """Runs the handler over slices in this order; the image of row 3 is 3 everywhere."""
+    dataset = SliceDataset(path)
+
+    def reconstruct(engine, batch):
+        value = float(batch["index"][0])
+        if value < 0:
+            raise FloatingPointError("no number")
+        image = torch.from_numpy(np.full((1, 2, *dataset.header.size), value, np.float32))
+        return SimpleNamespace(image=image, spread=image / 10, heldout=image[:, 0, 0, 0])
+
+    engine = Engine(reconstruct)
+    SaveReconstructions(folder, dataset).attach(engine)
+    engine.run([{"index": torch.tensor([row])} for row in rows])
+
+
+def test_slices_in_another_order_are_written_in_that_of_the_file(data_file, tmp_path):
+    save_one_by_one(tmp_path, data_file, [2, 0, 1, 8, 7, 6, 3, 5, 4])
+    with h5py.File(tmp_path / "reconstructions.h5") as file, h5py.File(data_file) as source:
+        assert file["reconstruction"][:, 0, 0, 0].tolist() == file["heldout"][()].tolist() == list(range(9))
+        assert file["id"][()].tolist() == source["id"][()].tolist()
+
+
+def test_a_reconstruction_that_stops_leaves_no_file(data_file, tmp_path):
+    with pytest.raises(FloatingPointError, match="no number"):
+        save_one_by_one(tmp_path / "out", data_file, [0, 1, -1])
+    assert names(tmp_path / "out") == set()
+
+
+def test_images_do_not_stay_in_memory(tmp_path):
+    path = write_slices(tmp_path / "slices.h5", size=(64, 64), splits={"train": 0, "val": 0, "test": 60})
+    tracemalloc.start()
+    save_one_by_one(tmp_path / "out", path, range(60))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < (tmp_path / "out" / "reconstructions.h5").stat().st_size / 4  # image and spread, 3.9 MB

@@ -1,0 +1,41 @@
+import numpy as np
+import pytest
+from tiny import write_slices
+
+from es_medical.benchmark.memory import LARGE, MANY, SMALL, MemoryResult, Run, Size, commands, data_read, growth, peak, table
+
+
+def test_peak_is_that_of_the_command_alone(tmp_path):
+    held = np.ones(2**25)  # 256 MiB in this process, whose peak a process that it starts inherits
+    assert 128 < peak(["timeit", "-n", "1", "-r", "1", "bytearray(b'a') * 2**27"], tmp_path) < 200
+    del held
+
+
+def test_a_command_that_fails_is_an_error_with_its_last_lines(tmp_path):
+    with pytest.raises(RuntimeError, match=r"(?s)json.tool nothing failed: status 2.*nothing"):
+        peak(["json.tool", "nothing"], tmp_path)
+
+
+def test_sizes_are_ten_times_the_volumes_and_four_times_the_pixels():
+    sizes = Size(4, 8, (64, 48)).grown()
+    assert list(sizes) == [SMALL, MANY, LARGE]
+    assert (sizes[MANY].volumes, sizes[MANY].kspace) == (40, (64, 48))
+    assert (sizes[LARGE].volumes, sizes[LARGE].kspace) == (4, (128, 96))
+    assert sizes[MANY].slices == sizes[LARGE].slices == 8
+
+
+def test_data_are_what_the_command_reads(tmp_path):
+    slices = write_slices(tmp_path / "slices.h5")  # 4, 2 and 3 of train, val and test
+    whole = slices.stat().st_size / 2**20
+    assert data_read("train", [], slices) == pytest.approx(whole)
+    assert data_read("evaluate", [], slices) == pytest.approx(whole * 3 / 9)
+    assert data_read("reconstruct", [slices, slices], slices) == pytest.approx(2 * whole)
+
+
+def test_table_has_the_growth_of_every_command_beside_its_data():
+    runs = {SMALL: Run(800, 10), MANY: Run(840, 110), LARGE: Run(1200, 40)}
+    assert growth(runs[SMALL], runs[MANY]) == (1.05, 40, 100)
+    sizes = Size().grown()
+    text = table(MemoryResult(sizes, dict.fromkeys(commands(sizes[SMALL]), runs)))
+    assert text.count("840 (1.05 x)    +40 of  100") == text.count("1200 (1.50 x)   +400 of   30") == 7
+    assert "4 volumes of 8 slices of 160 x 160" in text
