@@ -19,7 +19,7 @@ class StoredImages:
         self.data, self.shape = data, data.shape
 
     def __getitem__(self, rows: int | np.integer | NDArray[np.int64]) -> NDArray[Any]:
-        return self.data[int(rows)] if np.ndim(rows) == 0 else np.stack([self.data[row] for row in rows])
+        return np.stack([self.data[row] for row in rows]) if isinstance(rows, np.ndarray) else self.data[int(rows)]
 
 
 class ImageFile:
