@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from es_medical.benchmark.prep import make_volume
+from es_medical.benchmark.raw_files import make_volume
 from es_medical.data import read_header
 
 BUNDLE = "fastmri_real"
