@@ -81,11 +81,12 @@ def reconstruct(
 
 
 def slice_files(source: Path) -> list[Path]:
-    """Return the slice files in a folder; none for anything else."""
+    """Return the HDF5 files of a folder that holds a slice file, so that a broken one is an error; none for anything else."""
     from data_prep.inference import is_slice_file
 
     found = sorted(path for path in source.iterdir() if path.suffix in (".h5", ".hdf5")) if source.is_dir() else []
-    return [path for path in found if is_slice_file(str(path))]
+    found = [path for path in found if not path.name.startswith(".")]
+    return found if any(is_slice_file(str(path)) for path in found) else []
 
 
 def run(config: Path, folder: Path, source: Path, out: Path, knobs: Mapping[str, Any]) -> Iterator[Row]:

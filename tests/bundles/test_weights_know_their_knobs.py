@@ -254,10 +254,12 @@ def test_folder_of_slice_files_goes_on_past_a_broken_one(command, data_file, tmp
     with h5py.File(tmp_path / "in" / "a.h5", "a") as file:
         del file["checksum"]  # changed on purpose
         file["measurement"][0] = np.nan
+    (tmp_path / "in" / "cut.h5").write_bytes(data_file(CASE).read_bytes()[:20000])
     code, printed = command(tmp_path / "in", tmp_path / "out", "--data_split=train", "--n_samples=1")
     assert code == 1, printed
-    assert "reconstructed 1 of 2" in printed
+    assert "reconstructed 1 of 3" in printed
     assert "hold NaN or infinite values" in printed
+    assert "error: cut.h5: " in printed
     assert (tmp_path / "out" / "c" / "reconstructions.h5").is_file()
 
 
