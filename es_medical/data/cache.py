@@ -64,10 +64,14 @@ class CachedSlices(Dataset[dict[str, Any]]):
 
     Raises:
         MemoryError: the estimate exceeds the free memory.
+        ValueError: there is no kind of device of this name.
     """
 
     def __init__(self, dataset: SliceDataset, device: torch.device | str) -> None:
-        self.device = torch.device(device)
+        try:
+            self.device = torch.device(device)
+        except RuntimeError as error:
+            raise ValueError(f"cache_device must be cpu, cuda, auto or null, got {str(device)!r}") from error
         self.header = dataset.header
         self.path = dataset.path
         self.ids = dataset.ids

@@ -274,6 +274,11 @@ def test_a_small_data_set_is_cached_where_auto_may_choose(data_file):
     assert ids(loader) == ids(setup.build_loader(setup.build_dataset(data_file, "val"), 2, False))
 
 
+def test_device_that_torch_does_not_know_is_said_with_those_there_are(data_file):
+    with pytest.raises(ValueError, match="cache_device must be cpu, cuda, auto or null, got 'gpu'"):
+        setup.build_dataset(data_file, "val", cache_device="gpu")
+
+
 def test_slices_on_a_gpu_are_read_without_workers(data_file):
     dataset = setup.build_dataset(data_file, "val", cache_device="cpu")
     assert setup.build_loader(dataset, 2, False, num_workers=2).num_workers == 2
