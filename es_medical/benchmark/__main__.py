@@ -109,7 +109,7 @@ def _add_memory(commands: Commands) -> argparse.ArgumentParser:
     memory.add_argument("--volumes", type=int, default=4, help="volumes of the small run, at least 4 (default 4)")
     memory.add_argument("--slices", type=int, default=8, help="slices of each volume (default 8)")
     memory.add_argument("--size", type=int, default=160, help="side of the images of the small run (default 160)")
-    memory.add_argument("--only", action="append", metavar="COMMAND", help="a command to tell of in place of all; repeated")
+    memory.add_argument("--only", action="append", metavar="COMMAND", help="after preparation and training; repeated")
     return memory
 
 

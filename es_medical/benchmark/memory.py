@@ -17,6 +17,7 @@ from es_medical.benchmark.raw_files import make_volume
 from es_medical.data import read_header
 
 BUNDLE = "fastmri_real"
+MAKES = ("data preparation", "train")
 SMALL, MANY, LARGE = "small", "10 x volumes", "4 x pixels"
 TINY = "--widths [4,8] --iterations 1 --epochs 1 --val_interval 1 --batch_size 4 --num_workers 0 --n_samples 2 --device cpu"
 LAUNCHER = """import resource, subprocess, sys
@@ -73,7 +74,7 @@ def benchmark_memory(size: Size, only: Sequence[str] | None = None) -> MemoryRes
 
     Args:
         size: the small one.
-        only: commands whose peak is wanted; those that they need run too.
+        only: commands to run, beside those that make the slice file and the weights.
 
     Raises:
         RuntimeError: a command failed.
@@ -82,19 +83,20 @@ def benchmark_memory(size: Size, only: Sequence[str] | None = None) -> MemoryRes
     runs: dict[str, dict[str, Run]] = {}
     for name, one in sizes.items():
         with TemporaryDirectory() as folder:
-            for command, found in measured(one, Path(folder)):
-                if not only or command in only:
-                    runs.setdefault(command, {})[name] = found
-                    print(f"{name}: {command} {found.peak:.0f} MiB", file=sys.stderr, flush=True)
+            for command, found in measured(one, Path(folder), only):
+                runs.setdefault(command, {})[name] = found
+                print(f"{name}: {command} {found.peak:.0f} MiB", file=sys.stderr, flush=True)
     return MemoryResult(sizes, runs)
 
 
-def measured(size: Size, folder: Path) -> Iterator[tuple[str, Run]]:
+def measured(size: Size, folder: Path, only: Sequence[str] | None = None) -> Iterator[tuple[str, Run]]:
     """Run the commands on one size; each uses what those before it wrote."""
     source, slices = folder / "source", folder / "slices.h5"
     source.mkdir()
     files = [make_volume(source / f"volume{i}.h5", size.slices, size.kspace, seed=i) for i in range(size.volumes)]
     for command, arguments in commands(size).items():
+        if only and command not in (*MAKES, *only):
+            continue
         found = peak(arguments, folder)
         yield command, Run(found, data_read(command, files, slices))
 
