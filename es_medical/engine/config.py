@@ -217,6 +217,9 @@ def say_cause_alone(parser: ConfigParser) -> None:
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         said = cause(error)
+        if isinstance(said, KeyboardInterrupt):
+            print("interrupted (--resume True goes on after the last finished epoch of a training)", file=sys.stderr)
+            return
         name = "" if isinstance(said, USERS) else f"{type(said).__name__}: "
         print(f"error: {name}{said or kind.__name__}", file=sys.stderr)
         try:

@@ -249,3 +249,11 @@ def test_where_no_log_can_be_written_the_traceback_is_printed(monkeypatch, capsy
     config.say_cause_alone(ConfigParser({"output_dir": "/dev/null"}))
     sys.excepthook(KeyError, KeyError("name"), None)
     assert capsys.readouterr().err.splitlines() == ["error: KeyError: 'name'", "KeyError: 'name'"]
+
+
+def test_interruption_is_no_error_and_says_how_to_go_on(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    config.say_cause_alone(ConfigParser({"output_dir": str(tmp_path)}))
+    sys.excepthook(KeyboardInterrupt, KeyboardInterrupt(), None)
+    assert capsys.readouterr().err == "interrupted (--resume True goes on after the last finished epoch of a training)\n"
+    assert not list(tmp_path.iterdir())
