@@ -6,7 +6,7 @@ import torch
 from deepinv.models import DnCNN
 from helpers import line_mri, randn, rng
 
-from es_medical.engine.step import training_step
+from es_medical.engine.step import Pass, training_step
 from es_medical.groups import D4, FineRotations
 from es_medical.losses import build_loss
 from es_medical.networks import Accelerated, MoDL, ReynoldsAveraging, unet
@@ -113,7 +113,7 @@ def steps(method, compiled, n=3):
     loss, generator = build_loss(method, Split(), 0.1, transform=FineRotations()), rng(3)
     optimizer, found = torch.optim.SGD(f.parameters(), lr=0.0), []
     for _ in range(n):
-        output = training_step(loss, f, optimizer, Batch(physics.A(x), physics), generator, clip=None)
+        output = training_step(loss, f, optimizer, [Pass(Batch(physics.A(x), physics), generator)], clip=None)
         found.append(torch.cat([output["loss"][None], *(p.grad.flatten().clone() for p in f.parameters())]))
     return torch.stack(found)
 

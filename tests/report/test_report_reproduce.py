@@ -12,7 +12,15 @@ from es_medical.report.running.reproduce import Reproduction, is_there, parse_kn
 from es_medical.report.running.sweep import sweep
 from es_medical.tracking.server import connect
 
-TINY = {"widths": "[4,8]", "iterations": "1", "n_samples": "2", "epochs": "1", "n_cases": "1", "lr_milestones": "[1]"}
+TINY = {
+    "warm_images": "4",
+    "widths": "[4,8]",
+    "iterations": "1",
+    "n_samples": "2",
+    "epochs": "1",
+    "n_cases": "1",
+    "lr_milestones": "[1]",
+}
 
 
 @pytest.fixture(scope="module")

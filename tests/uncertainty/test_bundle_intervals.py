@@ -75,7 +75,7 @@ def test_a_calibration_from_before_the_knob_is_that_of_averages_over_splits(trai
     shutil.copytree(folder / "models", tmp_path / "models")
     path = tmp_path / "models" / "calibration.json"
     kept = json.loads(path.read_text())
-    del kept["settings"]["averages_splits"]
+    del kept["settings"]["averages_splits"], kept["checksum"]
     path.write_text(json.dumps(kept))
     knobs = {"intervals": 0.5, "calibrate_by": "file", "n_bootstrap": 3, "data_split": "test"}
     execute(workflow(["inference.json"], tmp_path, data, "", **knobs, output_dir=str(tmp_path / "out")))
