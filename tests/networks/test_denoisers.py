@@ -156,8 +156,8 @@ def test_an_error_of_the_denoiser_itself_is_raised(quick):
         Accelerated(unet(2, (2, 4)), False, False, True)(randn(1, 3, 8, 8))
 
 
-def test_more_kinds_of_batches_than_torch_compiles_are_told(quick, monkeypatch):
-    monkeypatch.setattr("torch._dynamo.config.recompile_limit", 2)
+@torch._dynamo.config.patch(recompile_limit=2)  # pytest's monkeypatch would leave torch without a limit
+def test_more_kinds_of_batches_than_torch_compiles_are_told(quick):
     network = Accelerated(torch.nn.Conv2d(2, 2, 3, padding=1), False, False, True)
     network(randn(1, 2, 8, 8))
     network(randn(2, 2, 8, 8))

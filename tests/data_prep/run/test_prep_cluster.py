@@ -129,6 +129,16 @@ def test_virtual_file_without_its_parts_is_an_error_and_never_fill_values(volume
     assert torch.equal(SliceDataset(volumes.other)[0]["measurement"], whole)
 
 
+def test_part_with_the_bytes_of_another_one_is_an_error(volumes):
+    volumes.by_processes("--parts", "keep", out=volumes.other)
+    first, *others = parts_of(volumes.other)
+    same = next(path for path in others if path.stat().st_size == first.stat().st_size)
+    shutil.copyfile(same, first)
+    slices = SliceDataset(volumes.other)
+    with pytest.raises(ValueError, match=r"b\.h5.* data_prep"):
+        [slices[k] for k in range(12)]
+
+
 def test_volume_that_ends_its_process_again_and_again_is_one_failed_file(volumes, monkeypatch):
     def killing(plan, tasks, folder, key):
         if tasks[0].source.endswith("SECRET1.h5"):
