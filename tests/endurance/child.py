@@ -1,5 +1,6 @@
 """Commands of the package in forked children of a process that has imported them: a start takes milliseconds, not seconds."""
 
+import functools
 import importlib
 import os
 import random
@@ -178,11 +179,7 @@ def _child(
 
 def _watch(moment: Moment, tell: int) -> None:
     """Write a byte to a pipe when the chosen call of the function begins."""
-    module, _, name = moment.function.partition(":")
-    place: Any = importlib.import_module(module)
-    *parents, last = name.split(".")
-    for parent in parents:
-        place = getattr(place, parent)
+    place, last = found(moment.function)
     function, count = getattr(place, last), [0]
 
     def watched(*arguments: Any, **named: Any) -> Any:
@@ -192,3 +189,11 @@ def _watch(moment: Moment, tell: int) -> None:
         return function(*arguments, **named)
 
     setattr(place, last, watched)
+
+
+def found(function: str) -> tuple[Any, str]:
+    """Where `module:Class.function` stands, and its last name."""
+    module, _, name = function.partition(":")
+    *parents, last = name.split(".")
+    place: Any = functools.reduce(getattr, parents, importlib.import_module(module))
+    return place, last

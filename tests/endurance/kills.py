@@ -53,7 +53,8 @@ STAGES = (
         "inference, writing images",
         RECONSTRUCT,
         (
-            ("es_medical.output.saving:SaveReconstructions._write_hdf5", 1),
+            ("es_medical.output.saving:SaveReconstructions._collect", 3),
+            ("es_medical.output.saving:SaveReconstructions._write", 1),
             ("nibabel:save", 8),
             ("es_medical.output.dicom.writer:dcmwrite", 16),
             ("pathlib:Path.replace", 20),
