@@ -70,22 +70,14 @@ def _sweep(folder: Path, start: str) -> None:
     """Remove the temporary files of processes that have ended, once for each folder and process."""
     if (folder, os.getpid()) in _swept or not folder.is_dir():
         return
+    from psutil import pid_exists
+
     _swept.add((folder, os.getpid()))
     for left in (path for path in folder.iterdir() if path.name.startswith(start)):
         number = left.name.removeprefix(start).partition("-")[0]
-        if number.isdigit() and not _runs(int(number)):
+        if number.isdigit() and not pid_exists(int(number)):
             with suppress(OSError):
                 shutil.rmtree(left) if left.is_dir() else left.unlink()
-
-
-def _runs(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # of another user
-        return True
-    return True
 
 
 def _sync(path: Path) -> None:
