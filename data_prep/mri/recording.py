@@ -24,7 +24,7 @@ from data_prep.mri.sampling import Extent, measured_extent
 from data_prep.run.manifest import PrepError
 from es_medical.data import SliceHeader, SliceRecord
 from es_medical.data.geometry import Geometry
-from es_medical.physics.masks import center_block, center_lines, line_counts
+from es_medical.physics.masks import center_block, line_counts
 from es_medical.randomness import item_generator, normal
 
 if TYPE_CHECKING:
@@ -181,14 +181,15 @@ class Recording:
         grid = self._on_grid(whitened, regrid)
         scale = self.scale(grid.kspace)
         key = pseudonyms.of("slice", volume.digest, index)
-        measured = _channels(grid.kspace) * (self.mask / scale)
+        measured = _channels(grid.kspace).mul_(self.mask / scale)
         if self.added_noise:
             measured += (
                 self.added_noise
                 * normal(tuple(measured.shape), item_generator(self.seed, key, "acquisition"), "cpu")
                 * self.mask
             )
-        image = _channels(self._target(grid)) / scale if self.with_image else None
+        target = self._target(grid) if self.with_image else None
+        image = None if target is None else _channels(target).div_(scale)
         plane = raw.geometry(index) or Geometry(spacing=raw.encoding.pixel, slice_spacing=raw.encoding.slice_thickness)
         plane = regrid.plane(plane)
         return SliceRecord(
@@ -202,7 +203,7 @@ class Recording:
             slice=index,
             maps=None if grid.maps is None else _channels(grid.maps),
             sigma=math.hypot(grid.sigma / scale, self.added_noise),
-            peak=1.0 if image is None else float(torch.hypot(*image[:, _nearly_largest(*image)]).max()),
+            peak=1.0 if target is None else float(torch.hypot(*_channels(target[_nearly_largest(target)]) / scale).max()),
             position=plane.position,
             orientation=plane.orientation,
             slice_spacing=plane.slice_spacing,
@@ -215,14 +216,14 @@ class Recording:
         Raises:
             PrepError: the centre is zero.
         """
-        rows, columns = (center_lines(n, own).numpy() for n, own in zip(self.size, self.center, strict=True))
-        block = torch.from_numpy(kspace[..., rows, :][..., columns])  # (..., central rows, central columns)
+        top, left = (n // 2 - own // 2 for n, own in zip(self.size, self.center, strict=True))
+        block = torch.from_numpy(kspace[..., top : top + self.center[0], left + np.arange(self.center[1])])
         low = torch.fft.ifft(block, n=self.size[0], dim=-2, norm="ortho")  # shifts of k-space only change the phase here
         low = torch.fft.ifft(low, n=self.size[1], dim=-1, norm="ortho")
         if self.coils:  # squares could underflow or overflow in single precision
             value = float(torch.linalg.vector_norm(low.abs().double(), dim=0).max())
         else:
-            value = float(low[_nearly_largest(low.real, low.imag)].abs().max())
+            value = float(low[torch.from_numpy(_nearly_largest(low.numpy()))].abs().max())
         if not 0 < value < math.inf:
             raise PrepError(f"the image of the central lines has the maximum {value:g}: it cannot be used as the scale")
         return value
@@ -245,13 +246,11 @@ def _covariance(k: NDArray[np.complexfloating], raw: RawVolume, extent: Extent) 
     raise PrepError("no noise scan, and the edge of k-space holds more than noise")
 
 
-def _nearly_largest(real: Tensor, imaginary: Tensor) -> Tensor:
-    """Where the modulus is nearly the largest one, or that one: there are few, and moduli take ten times as long as squares."""
-    level = torch.maximum(real.abs().max(), imaginary.abs().max())
-    if not 0 < level < math.inf:
-        return torch.ones_like(real, dtype=torch.bool)
-    squares = (real / level).square_().add_((imaginary / level).square_())
-    return squares >= squares.max() * (1 - 1e-5)
+def _nearly_largest(x: NDArray) -> NDArray[np.bool_]:
+    """Where the modulus is nearly the largest one, or that one: torch's moduli, which are exact, take ten times as long."""
+    moduli = np.abs(x)
+    largest = moduli.max()
+    return moduli >= largest * (1 - 1e-5) if np.isfinite(largest) else np.ones(x.shape, bool)
 
 
 def _channels(x: NDArray) -> Tensor:

@@ -105,9 +105,9 @@ def sinc_resample(kspace: NDArray[np.complexfloating], size: tuple[int, int]) ->
     array([1.+0.j, 1.+0.j, 1.+0.j, 1.+0.j, 1.+0.j])
     """
     old = _checked(kspace, size)
-    wrapped = torch.from_numpy(_native(kspace))
+    wrapped = torch.fft.ifftshift(torch.from_numpy(_native(kspace)), (-2, -1))
     for axis in sorted((-2, -1), key=lambda axis: size[axis] / old[axis]):  # the axis that is cropped most goes first
-        wrapped = torch.fft.ifft(torch.fft.ifftshift(wrapped, axis), dim=axis, norm="ortho")
+        wrapped = torch.fft.ifft(wrapped, dim=axis, norm="ortho")
         wrapped = _crop_or_pad_wrapped(wrapped, axis, size[axis])
     image = torch.fft.fftshift(wrapped, (-2, -1)).numpy()  # (..., h, w)
     if old == size:

@@ -120,7 +120,8 @@ def measured_extent(k: NDArray, limits: Limits, mask: NDArray | None, index: int
     >>> measured_extent(np.array([[1, 0, 1, 0]]), (0, 3), np.array([1, 0, 1, 0]), 0).columns
     Span(start=0, stop=3)
     """
-    filled = (k != 0).reshape(-1, *k.shape[-2:]).any(0)  # (H, W)
+    coils = k.reshape(-1, *k.shape[-2:])
+    filled = np.ones(coils.shape[1:], bool) if coils[0].all() else (coils != 0).any(0)  # (H, W)
     if not filled.any():
         raise PrepError(f"kspace slice {index} is zero everywhere")
     if mask is not None:
@@ -136,7 +137,7 @@ def _rectangle(filled: NDArray, limits: Limits, index: int, span: Callable[[NDAr
     rows = span(np.asarray(filled.any(1)), None, "rows", index)
     columns = span(np.asarray(filled.any(0)), limits, "columns", index)
     inside = filled[rows.start : rows.stop, columns.start : columns.stop]
-    empty = inside.size - int(inside.sum())
+    empty = inside.size - np.count_nonzero(inside)
     if empty > TOLERATED * inside.size:
         raise _undersampled(index, f"{empty} of {inside.size} encoded samples are empty, at most a quarter expected")
     return Extent(rows, columns)
