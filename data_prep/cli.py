@@ -34,7 +34,13 @@ def main() -> None:
 
 @command(app)
 def fastmri(
-    src: Annotated[Path, typer.Argument(help="Folder (searched recursively) or one file of fastMRI volumes or raw data.")],
+    src: Annotated[
+        str,
+        typer.Argument(
+            help="Folder (searched recursively) or one file of fastMRI volumes or raw data; or an address in an object store: "
+            "s3://BUCKET/FOLDER (extra `s3`; access and endpoint by AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL and the like)."
+        ),
+    ],
     out: Out,
     options: FastMRIOptions,
     engine: Engine,
@@ -56,9 +62,11 @@ def fastmri(
     starts again. Exit status 1: a file failed, or nothing could be written.
     """
     from data_prep.mri.fastmri import prepare
+    from data_prep.run.store import place
 
-    with prep_run("fastmri", out, "fastmri.h5", options, salt, engine=engine, source=src) as run:
-        return prepare(run, src, dry_run, overwrite)
+    source = place(src)
+    with prep_run("fastmri", out, "fastmri.h5", options, salt, engine=engine, source=source) as run:
+        return prepare(run, source, dry_run, overwrite)
 
 
 @command(app)

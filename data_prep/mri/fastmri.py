@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any, NamedTuple
 
 from data_prep.mri.array_file import SUFFIXES as ARRAYS
@@ -21,6 +24,7 @@ from data_prep.run.manifest import SUFFIXES, Outcome, PrepError, Pseudonyms, Ski
 from data_prep.run.plan import Inventory, Made, Plan, Preview, Tally, Task
 from data_prep.run.runner import PrepRun, run
 from data_prep.run.splits import BEYOND, split_subjects
+from data_prep.run.store import Store, Stored, amount, copies_kept, find_objects, local
 from es_medical.data import Shapes, SliceHeader, SliceRecord
 from es_medical.data.pixels import Pixels
 from es_medical.splits import unit_of
@@ -45,7 +49,7 @@ class Chunk(NamedTuple):
     indices: tuple[int, ...]
 
 
-def prepare(prep: PrepRun[FastMRIOptions], source: Path, dry_run: bool = False, overwrite: bool = False) -> bool:
+def prepare(prep: PrepRun[FastMRIOptions], source: Path | Store, dry_run: bool = False, overwrite: bool = False) -> bool:
     """Write the slice file and its manifest, unless they are up to date.
 
     Returns:
@@ -54,34 +58,64 @@ def prepare(prep: PrepRun[FastMRIOptions], source: Path, dry_run: bool = False, 
     Raises:
         PrepError: no input, nothing to write, or OUT exists and is no slice file.
     """
+    if isinstance(source, Store):
+        return _prepare_store(prep, source, dry_run, overwrite)
     sources, stray = find_sources(source, prep.out, suffixes_of(prep.options))
     check_replaceable(prep.out, overwrite)
     digests = list(prep.mapped(digest_or_nothing, [item.path for item in sources], "digests", no_digest))
     items = list(zip(sources, digests, strict=True))
     inventory = Inventory({item.name: digest for item, digest in items}, stray, digests)
-    return run(prep, inventory, partial(plan, prep, source, items, stray), report_targets, dry_run, overwrite)
+
+    def checked() -> Plan[Chunk]:
+        found = prep.mapped(partial(check, options=prep.options), items, "checks", lambda item: lost_file(item[0]))
+        return plan(prep, source, list(found), stray)
+
+    return run(prep, inventory, checked, report_targets, dry_run, overwrite)
+
+
+def _prepare_store(prep: PrepRun[FastMRIOptions], store: Store, dry_run: bool, overwrite: bool) -> bool:
+    """As `prepare`; each object is hashed and checked in one go, so that it is copied twice at most."""
+    sources, stray = find_objects(store, suffixes_of(prep.options))
+    check_replaceable(prep.out, overwrite)
+    prep.say(f"{store}: {amount(sources)}, copied to {gettempdir()} (TMPDIR) while they are read")
+    with copies_kept():
+        look = partial(_first_look, options=prep.options)
+        looked = list(prep.mapped(look, sources, "copies", lambda source: ("", lost_file(source))))
+        digests, found = [digest for digest, _ in looked], [one for _, one in looked]
+        inventory = Inventory(dict(zip((one.name for one in sources), digests, strict=True)), stray, digests)
+        return run(prep, inventory, partial(plan, prep, store, found, stray), report_targets, dry_run, overwrite)
+
+
+def _first_look(source: Stored, options: FastMRIOptions) -> tuple[str, AnyVolume | Outcome]:
+    """The SHA-256 of an object, "" if it can't be read, and its volume or what is wrong with it."""
+    try:
+        with local(source) as path:
+            digest = digest_or_nothing(path)
+            found = check((Source(path, source.name), digest), options)
+            return digest, found if isinstance(found, Outcome) else replace(found, path=source)
+    except PrepError as error:
+        return "", Outcome(source.name, "failed", str(error), error.detail)
 
 
 def plan(
-    prep: PrepRun[FastMRIOptions], source: Path, items: Sequence[tuple[Source, str]], stray: Sequence[Outcome]
+    prep: PrepRun[FastMRIOptions], source: Path | Store, found: Sequence[AnyVolume | Outcome], stray: Sequence[Outcome]
 ) -> Plan[Chunk]:
-    """Check every file, and choose the preparation that all slices share.
+    """Choose the preparation that all slices share.
 
     Args:
         prep: the preparation run.
         source: the folder, for the error message.
-        items: files and their digests.
+        found: the volumes, and outcomes of files that are none.
         stray: outcomes of the other files in the folder, for the error message.
 
     Raises:
         PrepError: no usable volume.
     """
     options = prep.options
-    found = list(prep.mapped(partial(check, options=options), items, "checks", lambda item: lost_file(item[0])))
     outcomes = [item for item in found if isinstance(item, Outcome)]
     volumes = [item for item in found if not isinstance(item, Outcome)]
     if not volumes:
-        prep.give_up([*stray, *outcomes], f"no usable volume among {len(items)} files of {source}")
+        prep.give_up([*stray, *outcomes], f"no usable volume among {len(found)} files of {source}")
     grid = common_grid(volumes, options.size, None if options.pixels is None else Pixels(*options.pixels))
     pipeline, misfits = choose_pipeline(volumes, options, grid)
     outcomes += [Outcome(volume.name, "failed", misfits[volume.digest]) for volume in volumes if volume.digest in misfits]
@@ -101,6 +135,7 @@ def plan(
         whole=frozenset(volume.name for volume, _ in planned if volume.whole),
         what=f"{len(planned)} volumes",
         preview=Preview(lines, f"slices of {height} x {width}"),
+        setting=nullcontext if isinstance(source, Path) else copies_kept,
     )
 
 

@@ -19,6 +19,7 @@ from es_medical.data.hdf5 import PARTS, as_complex, complex_fields, damage_as, l
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from data_prep.run.store import Stored
     from es_medical.data.geometry import Geometry
 
 
@@ -79,7 +80,7 @@ class CheckedVolume:
     """A file that passed the checks, and what will be taken from it.
 
     Attributes:
-        path: the file.
+        path: the file, or an object of a store.
         name: its path below the source folder.
         digest: SHA-256 of its bytes.
         subject: patient identifier when the file has one, else the digest. Never stored as it is.
@@ -90,7 +91,7 @@ class CheckedVolume:
         whole: whether all slices of the volume are examined or taken.
     """
 
-    path: Path
+    path: Path | Stored
     name: str
     digest: str
     subject: str

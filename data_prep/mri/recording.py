@@ -22,6 +22,7 @@ from data_prep.mri.recorded import RawVolume, RecordedVolume, leaves_out, open_r
 from data_prep.mri.resample import Regrid
 from data_prep.mri.sampling import Extent, measured_extent
 from data_prep.run.manifest import PrepError
+from data_prep.run.store import local
 from es_medical.data import SliceHeader, SliceRecord
 from es_medical.data.geometry import Geometry
 from es_medical.physics.masks import center_block, line_counts
@@ -124,7 +125,7 @@ class Recording:
         Raises:
             PrepError: a slice cannot be used; the message names it.
         """
-        with open_raw(volume.path, volume.layout) as raw:
+        with local(volume.path, volume.digest) as path, open_raw(path, volume.layout) as raw:
             for i in indices:
                 k = raw.kspace(i)
                 if not k.any():

@@ -36,6 +36,7 @@ from data_prep.mri.options import Chosen, Coils, Normalisation, Target
 from data_prep.mri.resample import Regrid
 from data_prep.mri.sampling import check_fully_sampled
 from data_prep.run.manifest import PrepError, SkipError
+from data_prep.run.store import local
 from es_medical.data import SliceRecord
 from es_medical.data.geometry import Geometry
 
@@ -92,7 +93,7 @@ class Simulation(Acquisition):
         """
         subject = pseudonyms.of("subject", volume.subject)
         regrid = Regrid(volume.size, self.fields.get(volume.digest, self.size), self.size)
-        with open_volume(volume.path) as file:
+        with local(volume.path, volume.digest) as path, open_volume(path) as file:
             for i in indices:
                 x = self._image(read_target(file, volume.target, i, volume.size), regrid)
                 key = pseudonyms.of("slice", volume.digest, i)

@@ -6,10 +6,10 @@ import hashlib
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import NamedTuple, TypeVar
 
-from data_prep.run.manifest import SUFFIXES, Outcome, PrepError, manifest_path
+from data_prep.run.manifest import ADDRESS, SUFFIXES, Outcome, PrepError, manifest_path
 
 T = TypeVar("T")
 LED_TO = "a part of another file, which leads to it"
@@ -33,10 +33,9 @@ def find_sources(source: Path, out: Path, suffixes: frozenset[str] = frozenset(S
     Raises:
         PrepError: no such source, no such file, or OUT is the source itself.
     """
-    kinds = ", ".join(sorted(suffixes - SUFFIXES))
-    kind = f".h5 file (or {kinds})" if kinds else ".h5 file"
+    kind = kind_of(suffixes)
     check = partial(_check, suffixes=suffixes, kind=kind)
-    wanted, stray = listed(source, out, check, lambda path: f"a folder, not an {kind}" if _is_named(path, suffixes) else "")
+    wanted, stray = listed(source, out, check, lambda path: f"a folder, not an {kind}" if is_named(path, suffixes) else "")
     if not wanted:
         raise PrepError(f"no {kind} below {source} ({len(stray)} others{_failures(stray)})")
     return _without_parts(wanted, stray)
@@ -111,7 +110,8 @@ def is_folder(source: Path, out: Path) -> bool:
         PrepError: no such source, or OUT is the source itself.
     """
     if not source.exists():
-        raise PrepError(f"no file or folder {source}")
+        store = ": only fastmri reads from object stores" if ADDRESS.match(str(source)) else ""
+        raise PrepError(f"no file or folder {source}{store}")
     if source.is_file() and out.exists() and out.samefile(source):
         raise PrepError(f"output {out} is the source itself")
     return not source.is_file()
@@ -138,7 +138,7 @@ def no_digest(_: Path) -> str:
 
 def _without_parts(files: list[Source], outcomes: list[Outcome]) -> tuple[list[Source], list[Outcome]]:
     """The files but those that another HDF5 file leads to: their data are read with it, once; and the outcomes with theirs."""
-    parts = {os.path.realpath(part) for item in files if _is_named(item.path, SUFFIXES) for part in _parts(item.path)}
+    parts = {os.path.realpath(part) for item in files if is_named(item.path, SUFFIXES) for part in _parts(item.path)}
     if not parts:
         return files, outcomes
     led_to = [os.path.realpath(item.path) in parts for item in files]
@@ -185,12 +185,19 @@ def walk(source: Path, remark: Callable[[Path], str] = lambda _: "") -> Iterator
 
 
 def _check(item: Source, suffixes: Collection[str], kind: str) -> Source | Outcome:
-    return regular(item) if _is_named(item.path, suffixes) else Outcome(item.name, "skipped", f"not an {kind}")
+    return regular(item) if is_named(item.path, suffixes) else Outcome(item.name, "skipped", f"not an {kind}")
 
 
 def _failures(stray: Sequence[Outcome]) -> str:
     return "".join(f"; {outcome.name}: {outcome.cause}" for outcome in stray if outcome.status == "failed")
 
 
-def _is_named(path: Path, suffixes: Collection[str]) -> bool:
+def kind_of(suffixes: frozenset[str]) -> str:
+    """Files with such ends of their names, in words."""
+    kinds = ", ".join(sorted(suffixes - SUFFIXES))
+    return f".h5 file (or {kinds})" if kinds else ".h5 file"
+
+
+def is_named(path: PurePath, suffixes: Collection[str]) -> bool:
+    """Whether a name ends in one of these, and does not begin with a dot."""
     return path.suffix.lower() in suffixes and not path.name.startswith(".")

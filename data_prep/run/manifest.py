@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ RECIPE = 3  # increased when the same options give a different file, so that an 
 MAX_SEED = 2**32 - 1  # torch's generator ignores higher bits: two seeds would give the same mask
 SUFFIXES = {".h5", ".hdf5"}
 OMIT_NONE = {"omit none": True}  # metadata of an option added later: None is not stored, so that older files stay up to date
+ADDRESS = re.compile("[a-z][a-z0-9+.-]+:/")  # of an object store; also where `Path` has taken a slash away
 LISTED = 30  # most rows of the table, so that it stays readable for a thousand stray files
 
 
@@ -67,6 +69,7 @@ class Outcome:
     volumes: Sequence[str] = ()
 
 
+REREAD = "when its slices were made, its store no longer gave what was checked: try again"
 LOST = "the process that reads it ends again and again: not enough memory, or a file that crashes its reader"
 
 
@@ -114,8 +117,10 @@ def output_path(out: Path, default_name: str) -> Path:
     """The file to write: OUT itself if it ends in .h5 or .hdf5, else `default_name` in the folder OUT.
 
     Raises:
-        PrepError: OUT ends in another suffix.
+        PrepError: OUT ends in another suffix, or is an address.
     """
+    if ADDRESS.match(str(out)):
+        raise PrepError(f"output {out}: expected a place on a disk")
     if out.is_dir() or not out.suffix:
         return out / default_name
     if out.suffix.lower() not in SUFFIXES:
@@ -208,7 +213,7 @@ def earlier_outcomes(out: Path, digest: str, names: Iterable[str], pseudonyms: P
         return None
     try:
         content = json.loads(manifest_path(out).read_text(encoding="utf-8"))
-        if content["digest"] != digest:
+        if content["digest"] != digest or any(entry["cause"] == REREAD for entry in content["sources"]):
             return None
         name_of = {source_hash(name, pseudonyms): name for name in names}
         return [Outcome(name_of.get(entry.pop("source"), "?"), **entry) for entry in content["sources"]]

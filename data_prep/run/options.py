@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from data_prep.run.cluster import Cluster
     from data_prep.run.runner import O, PrepRun
+    from data_prep.run.store import Store
 
 SMALL = 10**9  # bytes below which threads are done before processes have started
 Out = Annotated[Path, typer.Argument(help="File to write (.h5 or .hdf5); a folder, or a name without suffix, gets one.")]
@@ -92,17 +93,19 @@ class Engine:
         if self.scheduler and self.workers:
             raise PrepError("--workers and --scheduler: expected one of them, as the scheduler has its own processes")
 
-    def processes(self, source: Path | None) -> bool:
+    def processes(self, source: Path | Store | None) -> bool:
         """Whether processes do the work: they take some seconds to start, so not where there is little to do."""
         asked = self.scheduler is not None or self.parts is not None
         return asked or (source is not None and (self.workers or 0) > 1 and holds(source, SMALL))
 
 
-def holds(source: Path, least: int) -> bool:
+def holds(source: Path | Store, least: int) -> bool:
     """Whether a file, or the files below a folder, have so many bytes together; stops as soon as that is clear."""
     from data_prep.run.folders import walk
     from data_prep.run.manifest import Outcome
 
+    if not isinstance(source, Path):
+        return sum(least if one.size is None else one.size for one in source.objects) >= least
     total = 0
     for path in (item.path for item in walk(source) if not isinstance(item, Outcome)) if source.is_dir() else [source]:
         total += path.stat().st_size if path.is_file() else 0
@@ -149,7 +152,7 @@ def prep_run(
     salt: str | None = None,
     workers: int | None = 0,
     engine: Engine | None = None,
-    source: Path | None = None,
+    source: Path | Store | None = None,
 ) -> Iterator[PrepRun[O]]:
     """The preparation run of a command, with its threads or processes.
 

@@ -59,6 +59,17 @@ def whole_folder_or_not(path: Path) -> Iterator[Path]:
         shutil.rmtree(old, ignore_errors=True)
 
 
+@contextmanager
+def scratch_folder(place: Path) -> Iterator[Path]:
+    """Yield a new folder, for this user alone, that is removed at the end; what killed processes left there is removed too."""
+    temporary = _temporary(place / "scratch")
+    temporary.mkdir(mode=0o700)
+    try:
+        yield temporary
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
 def _temporary(path: Path) -> Path:
     """A name that no other writer takes and that says which process writes; the umask gives a file made there its mode."""
     host = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
