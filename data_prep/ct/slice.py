@@ -57,14 +57,20 @@ def prepare(hu: NDArray[np.float32], place: Geometry, size: int) -> Prepared:
     """
     old = (hu.shape[0], hu.shape[1])
     field = checked_field(old, place.spacing)
-    clipped, above = clip(hu), (hu > HIGHEST).astype(np.float32)
+    clipped, above = clip(hu), hu > HIGHEST
     if field != old:
-        clipped, above = crop_or_pad(clipped - AIR, field) + np.float32(AIR), crop_or_pad(above, field)
-    n = int((area_resize(torch.from_numpy(above), (size, size)) > 0).sum()) if above.any() else 0
+        clipped = crop_or_pad(clipped - AIR, field) + np.float32(AIR)
+    n = _cut(above, field, size) if above.any() else 0
     small = area_resize(torch.from_numpy(clipped), (size, size))
     image = small.sub_(OFFSET).div_(SCALE).clamp_(0, 1)
     place = place if field == old else place.resized(old, field)
     return Prepared(image[None].contiguous(), place.rescaled(field, (size, size)), n)
+
+
+def _cut(above: NDArray[np.bool_], field: Size, size: int) -> int:
+    """Number of stored pixels with a part in pixels that were cut (H, W)."""
+    padded = crop_or_pad(above.astype(np.float32), field)
+    return int((area_resize(torch.from_numpy(padded), (size, size)) > 0).sum())
 
 
 def clip(hu: NDArray[np.float32]) -> NDArray[np.float32]:

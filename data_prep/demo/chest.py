@@ -172,11 +172,12 @@ def write_archive(folder: Path, patients: int, slices: int, pixels: int, seed: i
     """
     for patient in range(patients):
         (folder / f"patient_{patient:02d}").mkdir(parents=True)
-        for k, data in enumerate(_series(patient, slices, pixels, seed)):
+        for k, data in enumerate(series(patient, slices, pixels, seed)):
             data.save_as(folder / f"patient_{patient:02d}" / f"{k:03d}.dcm", enforce_file_format=True)
 
 
-def _series(patient: int, slices: int, pixels: int, seed: int) -> Iterator[FileDataset]:
+def series(patient: int, slices: int, pixels: int, seed: int) -> Iterator[FileDataset]:
+    """The slices of one patient, see `write_archive`."""
     chest = Chest(np.random.default_rng([seed, patient]), pixels)
     for k, z in enumerate(np.linspace(-0.9, 0.9, slices)):
         data = _data_set([f"es_medical phantom {seed} {patient} {pixels} {slices}", str(k)])

@@ -1,12 +1,12 @@
 """Files like those of archives, for the benchmark of preparation."""
 
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
-import pydicom
+from pydicom.datadict import dictionary_VR, tag_for_keyword
 
+from data_prep.demo.chest import series
 from data_prep.demo.kspace import kspace_of
 from data_prep.mri.normalisation import crop_or_pad
 from data_prep.mri.simulation import magnitude
@@ -18,6 +18,15 @@ HEADER = """<?xml version="1.0"?><ismrmrdHeader xmlns="http://www.ismrm.org/ISMR
 <fieldOfView_mm><x>{side}</x><y>{side}</y><z>3</z></fieldOfView_mm></reconSpace>
 <encodingLimits><kspace_encoding_step_1><minimum>0</minimum><maximum>{last}</maximum><center>{center}</center>
 </kspace_encoding_step_1></encodingLimits></encoding></ismrmrdHeader>"""
+
+FURTHER = """
+InstanceCreationDate InstanceCreationTime StudyDate SeriesDate AcquisitionDate ContentDate StudyTime AcquisitionTime
+ContentTime AccessionNumber Manufacturer ReferringPhysicianName StudyDescription SeriesDescription ManufacturerModelName
+PatientBirthDate PatientWeight MedicalAlerts Allergies EthnicGroup AdditionalPatientHistory PatientComments
+DeidentificationMethod ScanOptions KVP DataCollectionDiameter SoftwareVersions ProtocolName ReconstructionDiameter
+TableHeight XRayTubeCurrent Exposure FilterType ConvolutionKernel PatientPosition StudyID SeriesNumber AcquisitionNumber
+PositionReferenceIndicator SliceLocation ImageComments WindowCenter WindowWidth RequestedProcedureDescription SpecialNeeds
+PatientState PreMedication ContrastBolusAgent BodyPartExamined ExposureTime GeneratorPower FocalSpots"""
 
 
 def make_volume(path: Path, slices: int, size: tuple[int, int], seed: int) -> Path:
@@ -40,26 +49,12 @@ def make_volume(path: Path, slices: int, size: tuple[int, int], seed: int) -> Pa
 
 
 def make_series(folder: Path, slices: int, side: int, seed: int) -> list[Path]:
-    """Write a CT series: a noisy disc of water in air, 16 bits, uncompressed, as most of LIDC-IDRI is."""
+    """Write a CT series: a chest, 16 bits, uncompressed, with as many elements in its headers as LIDC-IDRI's files have."""
     folder.mkdir(parents=True)
-    rng, paths = np.random.default_rng(seed), []
-    u, v = np.ogrid[-1 : 1 : side * 1j, -1 : 1 : side * 1j]
-    clean = np.where(np.hypot(u / 0.8, v / 0.6) < 1, 0.0, -1000.0)
-    for k in range(slices):
-        hu = clean + rng.normal(0, 20, clean.shape)
-        data: Any = pydicom.Dataset()
-        data.file_meta = pydicom.dataset.FileMetaDataset()
-        data.file_meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
-        data.file_meta.MediaStorageSOPClassUID = data.SOPClassUID = pydicom.uid.CTImageStorage
-        data.file_meta.MediaStorageSOPInstanceUID = data.SOPInstanceUID = f"1.2.{seed}.{k}"
-        data.Modality, data.ImageType, data.PatientID = "CT", ["ORIGINAL", "PRIMARY", "AXIAL"], f"p{seed}"
-        data.StudyInstanceUID, data.SeriesInstanceUID = f"1.3.{seed}", f"1.4.{seed}"
-        data.ImagePositionPatient, data.ImageOrientationPatient = [0, 0, 2.5 * k], [1, 0, 0, 0, 1, 0]
-        data.PixelSpacing, data.SliceThickness, data.InstanceNumber = [0.7, 0.7], 2.5, k
-        data.Rows, data.Columns, data.SamplesPerPixel, data.PhotometricInterpretation = side, side, 1, "MONOCHROME2"
-        data.BitsAllocated, data.BitsStored, data.HighBit, data.PixelRepresentation = 16, 16, 15, 1
-        data.RescaleSlope, data.RescaleIntercept = 1, -1024
-        data.PixelData = np.round(hu + 1024).astype("<i2").tobytes()
-        paths.append(folder / f"{k:04d}.dcm")
-        data.save_as(paths[-1], enforce_file_format=True)
+    paths = [folder / f"{k:04d}.dcm" for k in range(slices)]
+    for path, data in zip(paths, series(seed, slices, side, seed), strict=True):
+        for keyword in FURTHER.split():
+            kind = dictionary_VR(tag_for_keyword(keyword) or 0)
+            setattr(data, keyword, {"DA": "20000101", "TM": "120000", "DS": "1.5", "IS": "3"}.get(kind, "EXAMPLE"))
+        data.save_as(path, enforce_file_format=True)
     return paths
