@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -20,7 +21,16 @@ from data_prep.mri.recording import Recording
 from data_prep.mri.simulation import Simulation, Volume, Wanted, inspect
 from data_prep.mri.twix_file import TWIX
 from data_prep.run.folders import Source, digest_or_nothing, find_sources, no_digest, without_copies
-from data_prep.run.manifest import SUFFIXES, Outcome, PrepError, Pseudonyms, SkipError, check_replaceable, lost_file
+from data_prep.run.manifest import (
+    SUFFIXES,
+    Outcome,
+    PrepError,
+    Pseudonyms,
+    SkipError,
+    check_replaceable,
+    lost_file,
+    split_counts,
+)
 from data_prep.run.plan import Inventory, Made, Plan, Preview, Tally, Task
 from data_prep.run.runner import PrepRun, run
 from data_prep.run.splits import BEYOND, split_subjects
@@ -123,6 +133,8 @@ def plan(
     prep.say(*remarks(fitting, pipeline, options))
     planned, left_out = assign(fitting, options)
     height, width = pipeline.size
+    splits = Counter(split for volume, split in planned for _ in volume.slices)
+    blank = ", fewer if some are blank" if options.measurements == "real" and options.slices == "all" else ""
     lines = [f"{volume.name}: {len(volume.slices)} slices from {volume.target} to {split}" for volume, split in planned]
     return Plan(
         operator=pipeline,
@@ -134,7 +146,7 @@ def plan(
         coils=pipeline.coils,
         whole=frozenset(volume.name for volume, _ in planned if volume.whole),
         what=f"{len(planned)} volumes",
-        preview=Preview(lines, f"slices of {height} x {width}"),
+        preview=Preview(lines, f"{splits.total()} slices of {height} x {width} ({split_counts(splits)}){blank}"),
         setting=nullcontext if isinstance(source, Path) else copies_kept,
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,7 @@ from dask.tokenize import normalize_token, tokenize
 from distributed import Client, Future, KilledWorker, LocalCluster, WorkerPlugin, get_worker, wait
 
 from data_prep.run.manifest import LOST, PrepError, Pseudonyms, only_writer
-from data_prep.run.parts import Part, part_of, read_part, whole_parts
+from data_prep.run.parts import Part, part_of, parts_folder, read_part, whole_parts
 from data_prep.run.plan import Made, Plan, Task
 from data_prep.run.workers import R, T, tracked
 from es_medical import __version__
@@ -137,12 +136,10 @@ class Cluster:
         return future.result()
 
     def tidy(self) -> None:
-        """Remove the parts, or those of other runs if they are kept."""
+        """Remove the parts of other runs, where the parts are kept."""
         for path in self.folder.glob("*") if self.keep else ():
             if path.name not in self.used:
                 path.unlink(missing_ok=True)
-        if not self.keep:
-            shutil.rmtree(self.folder, ignore_errors=True)
 
     def _key(self, common: str, group: Sequence[Task[Any]], digests: Mapping[str, str]) -> str:
         works = [(task.work, task.file, task.digest or digests.get(task.source, "")) for task in group]
@@ -176,7 +173,7 @@ def cluster(
     Raises:
         PrepError: the scheduler can't be reached or has no process, or another run writes the same file.
     """
-    folder = out.with_suffix(".parts").absolute()
+    folder = parts_folder(out)
     with ExitStack() as opened:
         opened.enter_context(only_writer(out))
         opened.enter_context(dask.config.set(SETTINGS))

@@ -140,24 +140,19 @@ def check_replaceable(out: Path, overwrite: bool) -> None:
 
 @contextmanager
 def only_writer(out: Path) -> Iterator[None]:
-    """Keep other runs from writing OUT: they would take each other's unfinished file away.
+    """Keep other runs from writing OUT: they would take each other's unfinished file away. See `take_lock`.
 
     Raises:
         PrepError: another run is writing it.
     """
-    from filelock import FileLock, Timeout
+    from es_medical.tracking.spool import take_lock
 
     out.parent.mkdir(parents=True, exist_ok=True)
     path = out.with_name(f".{out.name}.lock")
-    lock = FileLock(path)
     try:
-        lock.acquire(timeout=0)
-    except Timeout:
+        lock = take_lock(path, 0.0)
+    except TimeoutError:
         raise PrepError(f"another run is writing {out}: wait until it ends") from None
-    except NotImplementedError:  # a file system without locks
-        path.unlink(missing_ok=True)
-        yield
-        return
     try:
         yield
     finally:

@@ -7,6 +7,7 @@ again where both agree. It gets its name once it is complete and on the disk.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -18,11 +19,14 @@ import torch
 
 from data_prep.run.plan import Made, Plan, Task
 from es_medical.data import SliceRecord, SliceWriter, file_digest
-from es_medical.data.hdf5 import read_row
+from es_medical.data.atomic import PARTIAL
+from es_medical.data.hdf5 import PARTS_KEPT, read_row
 from es_medical.data.schema import COLUMNS, PIXELS, open_slices
 from es_medical.data.virtual import Place
 
 DIGITS = 16  # of a part's SHA-256 in its name
+PART = re.compile(rf"[0-9a-f]+\.[0-9a-f]{{{DIGITS}}}\.h5")
+MADE = ".made_"  # start of the name of one that is being made
 RESULTS = "results"  # attribute of a part: how many slices each task gave, and what is to be said of them
 
 
@@ -67,6 +71,26 @@ def whole_parts(folder: Path) -> dict[str, Path]:
     return {path.name.partition(".")[0]: path for path in sorted(folder.glob("[!.]*.h5"))}
 
 
+def parts_folder(out: Path) -> Path:
+    """Where the parts of a slice file are."""
+    return out.with_suffix(".parts").absolute()
+
+
+def discard_parts(out: Path) -> None:
+    """Remove the parts beside a finished slice file that holds its pixels itself, also those that a killed run left."""
+    folder = parts_folder(out)
+    if not folder.is_dir():
+        return
+    with open_slices(out) as file:
+        if PARTS_KEPT in file.attrs:
+            return
+    for path in folder.iterdir():
+        if PART.fullmatch(path.name) or path.name.startswith((MADE, PARTIAL)):
+            path.unlink(missing_ok=True)
+    with suppress(OSError):  # something else is there
+        folder.rmdir()
+
+
 def part_of(plan: Plan[Any], tasks: Sequence[Task[Any]], folder: Path, key: str) -> Part:
     """The part of the tasks of one source: the one that is there if its bytes are as written, else a new one.
 
@@ -90,7 +114,7 @@ def _named(key: str, path: Path) -> str:
 
 
 def _new_part(plan: Plan[Any], tasks: Sequence[Task[Any]], folder: Path, key: str) -> Part:
-    path, results = folder / f".made_{uuid4().hex}.h5", list[Result]()
+    path, results = folder / f"{MADE}{uuid4().hex}.h5", list[Result]()
     header, with_image = plan.operator.header(), plan.operator.with_image
     with suppress(_NothingError), _PartWriter(path, header, plan.size, with_image, plan.coils, plan.shapes) as writer:
         _fill(writer, plan, tasks, results)

@@ -40,6 +40,7 @@ from data_prep.run.manifest import (
     split_counts,
     write_manifest,
 )
+from data_prep.run.parts import discard_parts
 from data_prep.run.plan import Inventory, Plan, Preview, Tally
 from data_prep.run.sink import Sink
 from data_prep.run.workers import R, T, ordered_map, tracked
@@ -168,6 +169,8 @@ def run(
     if earlier is not None:
         prep.say("up to date: same input, same configuration")
         outcomes, header = earlier, read_header(prep.out)
+        if prep.cluster is not None:  # no other run is writing
+            discard_parts(prep.out)
     elif dry_run:
         return _dry_run(prep, inventory, plan())
     else:
@@ -216,6 +219,7 @@ def _write(prep: PrepRun[Any], inventory: Inventory, plan: Plan[Any], digest: st
     write_manifest(prep.out, written, outcomes, prep.pseudonyms)
     if prep.cluster is not None:
         prep.cluster.tidy()
+    discard_parts(prep.out)
     return outcomes, written
 
 

@@ -244,10 +244,10 @@ def _drop_torn_line(path: Path) -> None:
 
 
 def take_lock(path: Path, patience: float) -> FileLock:
-    """Acquire the lock file `path`, created if absent; on a file system without locks, continue without one.
+    """Acquire the lock file `path`, created if absent; without one on a file system without locks or in a read-only folder.
 
     Args:
-        path: The lock file; it is never deleted.
+        path: The lock file; it is not deleted.
         patience: Seconds to wait for another holder.
 
     Returns:
@@ -261,7 +261,7 @@ def take_lock(path: Path, patience: float) -> FileLock:
         lock.acquire(timeout=patience)
     except Timeout as error:
         raise TimeoutError(f"another process has held {path} for more than {patience:g} s") from error
-    except (OSError, NotImplementedError):  # a file system without locks
+    except (OSError, NotImplementedError):
         pass
     return lock
 

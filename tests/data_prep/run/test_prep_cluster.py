@@ -9,6 +9,7 @@ import h5py
 import pytest
 import torch
 from prep_commands import COMMANDS, Tried
+from raw import phantom, seen_by_coils, to_kspace
 from torch.utils.data import DataLoader
 
 from data_prep.run import cluster, parts
@@ -56,6 +57,37 @@ def test_processes_write_the_same_bytes_as_threads_and_leave_nothing_else(tried)
     assert (file_digest(tried.out), tried.manifest(), tried.written()) == (before, manifest, there)
 
 
+@pytest.mark.parametrize("kind", ["ismrmrd", "twix"])
+def test_scans_of_scanners_give_the_same_bytes_by_processes(tmp_path, prep, scheduler, request, kind):
+    source, outs = tmp_path / "in", (tmp_path / "a.h5", tmp_path / "b.h5")
+    source.mkdir()
+    if kind == "ismrmrd":
+        scans = pytest.importorskip("ismrmrd_scans")
+        for i in range(2):
+            k = to_kspace(seen_by_coils(phantom((2, 64, 32), i), 2))
+            scans.write(source / f"{i}.h5", scans.readouts(k), scans.header((64, 32), recon=(32, 32)))
+    else:
+        pytest.importorskip("mapvbvd", reason="Siemens raw files need the extra `twix`")
+        shutil.copy(request.getfixturevalue("shared_data") / "kspace" / "scanner" / "twixtools_gre.dat", source)
+    options = (
+        "--measurements",
+        "real",
+        "--coils",
+        "multi",
+        "--slices",
+        "all",
+        "--acceleration",
+        2,
+        "--center-fraction",
+        0.3,
+        "--virtual-coils",
+        1,
+    )
+    for out, more in zip(outs, ((), ("--scheduler", scheduler)), strict=True):
+        prep("fastmri", source, out, *options, *more)
+    assert len({(file_digest(out), file_digest(out.with_suffix(".manifest.json"))) for out in outs}) == 1
+
+
 def test_interrupted_run_goes_on_with_the_parts_that_are_there(volumes, monkeypatch):
     append, left = SliceWriter.append, iter(range(5))
 
@@ -74,6 +106,26 @@ def test_interrupted_run_goes_on_with_the_parts_that_are_there(volumes, monkeypa
     assert int(said[1]) >= n  # the worker may have ended one more
     assert file_digest(volumes.other) == file_digest(volumes.out)
     assert not volumes.other.with_suffix(".parts").exists()
+
+
+def test_parts_that_a_killed_run_left_are_removed_by_the_next_one_and_nothing_else(volumes):
+    def leave():
+        folder.mkdir(exist_ok=True)
+        for name in ("0123456789abcdef.0123456789abcdef.h5", ".made_5.h5", ".partial_host-1-2_.made_5.h5", "mine.h5"):
+            (folder / name).write_bytes(b"x")
+
+    folder = volumes.out.with_suffix(".parts")
+    for how in (volumes.by_processes, lambda: volumes.run("--overwrite")):
+        leave()
+        how()
+        assert [path.name for path in folder.iterdir()] == ["mine.h5"]
+    (folder / "mine.h5").unlink()
+    volumes.by_processes()
+    assert not folder.exists()
+    volumes.by_processes("--parts", "keep", "--overwrite")
+    kept = parts_of(volumes.out)
+    assert "up to date" in volumes.by_processes()
+    assert parts_of(volumes.out) == kept != []
 
 
 def test_part_is_made_anew_where_its_bytes_its_source_or_an_option_changed(volumes):

@@ -2,6 +2,7 @@ import io
 import json
 from dataclasses import dataclass, field
 from functools import partial
+from unittest.mock import Mock
 
 import h5py
 import numpy as np
@@ -124,6 +125,13 @@ def test_second_run_is_refused_while_the_first_writes_and_takes_nothing_from_it(
 
     _, values, _, _ = attempt(make)
     assert values == [0, 1, 2, 3, 4]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.h5", "a.manifest.json"]
+
+
+@pytest.mark.parametrize("error", [NotImplementedError, PermissionError])
+def test_without_locks_a_run_goes_on_and_leaves_no_lock(attempt, tmp_path, monkeypatch, error):
+    monkeypatch.setattr("filelock.FileLock._acquire", Mock(side_effect=error))
+    assert attempt(lambda k: Made([record(k)]))[1] == [0, 1, 2, 3, 4]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.h5", "a.manifest.json"]
 
 
