@@ -22,7 +22,7 @@ from data_prep.mri.normalisation import crop_or_pad
 from data_prep.mri.resample import sinc_resample
 from data_prep.run.manifest import RECIPE, SUFFIXES, PrepError, Pseudonyms, default_salt, provenance
 from es_medical.data import file_digest
-from es_medical.data.atomic import whole_or_not
+from es_medical.data.whole_hdf5 import whole_hdf5
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -123,7 +123,7 @@ def write_volume(
     """Write one file in fastMRI's layout atomically; its reconstruction is computed from the simulated k-space."""
     images = sinc_resample(kspace, (options.size, options.size)).image
     target = np.stack([rss(x) if options.coils else np.abs(x) for x in images]).astype(np.float32)  # (slices, size, size)
-    with whole_or_not(path) as temporary, h5py.File(temporary, "w") as file:
+    with whole_hdf5(path) as (file, _):
         file["kspace"] = kspace
         file["reconstruction_rss" if options.coils else "reconstruction_esc"] = target
         file["ismrmrd_header"] = header(options, spacing)

@@ -6,7 +6,7 @@ import json
 import math
 import zlib
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from es_medical.data.atomic import whole_or_not
 from es_medical.data.schema import COLUMNS, PIXELS, SCHEMA, SPLITS, SliceHeader, SliceRecord
+from es_medical.data.whole_hdf5 import whole_hdf5
 
 ATTRIBUTES = ("modality", "tool_version", "seed", "sigma", "acceleration", "center_fraction", "digest", "encoded_lines")
 FORMAT = ("v110", "v110")  # of HDF5: the first in which all metadata have checksums
@@ -103,8 +103,7 @@ class SliceWriter:
     def __enter__(self) -> Self:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with ExitStack() as opened:
-            self._file = h5py.File(opened.enter_context(whole_or_not(self.path, durable=True)), "w", libver=FORMAT)
-            opened.callback(self._close)
+            self._file, self._check = opened.enter_context(whole_hdf5(self.path, durable=True, libver=FORMAT))
             _create(self._file, self._stored_shapes())
             _describe(self._file, self.header, self.shapes.image)
             self._opened = opened.pop_all()
@@ -120,6 +119,7 @@ class SliceWriter:
                 data.resize(self.n + GROWTH, axis=0)
             data.id.write_direct_chunk((self.n, *[0] * pixels.ndim), pixels)  # one slice is one chunk
             values["checksum"][PIXELS.index(name)] = zlib.crc32(pixels.data)
+        self._check()  # a full disk ends the preparation now, not after hours
         self._rows.append(values)
 
     @property
@@ -174,12 +174,6 @@ class SliceWriter:
                 data.resize(self.n, axis=0)
         for name in COLUMNS:
             self._file[name][...] = [row[name] for row in self._rows]
-        self._file.flush()
-        self._file.close()
-
-    def _close(self) -> None:
-        with suppress(OSError, RuntimeError):  # on a full disk HDF5 cannot even flush; the first error is the one to show
-            self._file.close()
 
 
 def _pixels(x: Tensor, name: str, key: str, shape: tuple[int, ...]) -> np.ndarray:

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from es_medical.data.atomic import whole_or_not
+from es_medical.data.whole_hdf5 import whole_hdf5
 
 
 class StoredImages:
@@ -28,7 +28,7 @@ class ImageFile:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._opened = ExitStack()
-        self.file = self._opened.enter_context(h5py.File(self._opened.enter_context(whole_or_not(path)), "w"))
+        self.file, self._check = self._opened.enter_context(whole_hdf5(path))
 
     def append(self, images: Mapping[str, NDArray[Any]]) -> None:
         """Write images (B, ...) of each name."""
@@ -36,6 +36,7 @@ class ImageFile:
             data = self.file[name] if name in self.file else self.create(name, (0, *values.shape[1:]), values.dtype)
             data.resize(len(data) + len(values), 0)
             data[len(data) - len(values) :] = values
+        self._check()
 
     def create(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> h5py.Dataset:
         """Make a dataset of images, which HDF5 checks when they are read."""

@@ -39,11 +39,11 @@ def _send_one(folder: Path, uri: str) -> bool:
     except (SpoolBusyError, ValueError) as error:
         say(str(error))
         return False
-    last = spool.last()
-    if last is None:  # the process died before its first entry
+    if spool.last() is None:  # the process died before its first entry
         spool.remove()
         return True
-    if last["kind"] != "finish":
+    last = spool.last("start", "finish")  # the machine's load may be read once more after the end
+    if last is None or last["kind"] != "finish":
         spool.append({"kind": "finish", "time": now(), "status": "FAILED"})
     try:
         waiting = spool.count()

@@ -40,18 +40,27 @@ def start_run(client: "MlflowClient", spool: Spool, event: Event, uri: str) -> N
 def _find_run(client: "MlflowClient", experiment_id: str, names: list[str | None]) -> str | None:
     """Return the id of the run that has one of these ids or keys; None if there is none."""
     from mlflow.entities import ViewType
-    from mlflow.exceptions import MlflowException
 
     for name in filter(None, names):
         for tag in (KEY_TAG, KEY_TAG_0_1):
             for run in client.search_runs([experiment_id], f"tags.`{tag}` = '{name}'", ViewType.ALL, max_results=1):
                 return run.info.run_id
-        try:
-            return client.get_run(name).info.run_id
-        except MlflowException as error:
-            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-                raise
+        if has_run(client, name):
+            return name
     return None
+
+
+def has_run(client: "MlflowClient", run_id: str) -> bool:
+    """Whether the server has a run of this id, deleted or not."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client.get_run(run_id)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        return False
+    return True
 
 
 def _finish(client: "MlflowClient", spool: Spool, run_id: str, event: Event) -> None:

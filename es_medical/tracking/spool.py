@@ -130,9 +130,10 @@ class Spool:
         """Return the number of unsent events."""
         return sum(1 for _ in self._lines(self._state.sent))
 
-    def last(self) -> Event | None:
-        """Return the newest event, sent or not; None if there is none."""
-        return next((line.event for line in deque(self._lines(0), maxlen=1)), None)
+    def last(self, *kinds: str) -> Event | None:
+        """Return the newest event, of these kinds if any are given, sent or not; None if there is none."""
+        found = (line.event for line in self._lines(0) if not kinds or line.event["kind"] in kinds)
+        return next(iter(deque(found, maxlen=1)), None)
 
     def new_file(self, name: str) -> Path:
         """Return an unused path in `files/` with last part `name`, in a new folder."""

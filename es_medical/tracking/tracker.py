@@ -63,7 +63,8 @@ class Tracker:
         self.uri = resolve_uri(uri)
         self._experiment, self._run_name, self._resume, self._epoch = experiment, run_name, run_id, 0
         self._spool = open_spool(Path(spool_dir), run_id)
-        self._thread = UploadThread(Uploader(self._spool, self.uri), self._log_machine)
+        self._uploader = Uploader(self._spool, self.uri)
+        self._thread = UploadThread(self._uploader, self._log_machine)
         self._machine = MachineMonitor(system_interval) if system_interval is not None else None
         self._continued = {"continued": True} if run_id else {}  # such sessions repeat steps after a kill
         self._metric_names, self._param_names = Names(), Names()
@@ -74,7 +75,7 @@ class Tracker:
     @property
     def run_id(self) -> str | None:
         """MLflow's id of the run; None until the server has assigned one."""
-        return self._spool.state.run_id
+        return None if self._uploader.moved else self._spool.state.run_id
 
     @property
     def resume_id(self) -> str:

@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from es_medical.tracking.events import SINGLE, Earlier, log_metrics, start_run
+from es_medical.tracking.events import SINGLE, Earlier, has_run, log_metrics, start_run
 from es_medical.tracking.names import cut
 from es_medical.tracking.server import connect, is_final, shown
 from es_medical.tracking.spool import Event, Line, Spool, State, abandoned, read_state
@@ -42,9 +42,13 @@ class Uploader:
         self.spool, self.uri = spool, uri
         self._client: MlflowClient | None = None
         self._earlier: Earlier | None = None
-        state, place = spool.state, shown(uri)  # no password on the disk
-        same = state.uri in (None, place)
-        spool.keep(replace(state, uri=place) if same else State(key=state.key, uri=place))  # a new server has nothing
+        if spool.state.run_id is None:
+            spool.keep(replace(spool.state, uri=shown(uri)))  # no password on the disk
+
+    @property
+    def moved(self) -> bool:
+        """Whether a part was sent to another address: that of the same server, or of another one, which gets everything."""
+        return self.spool.state.uri != shown(self.uri)
 
     def send(self) -> None:
         """Send until all events are sent.
@@ -52,6 +56,10 @@ class Uploader:
         Raises:
             Exception: Any error of the client if the server cannot be reached; the events stay in the spool.
         """
+        if self.moved:
+            self._client, state = connect(self.uri), self.spool.state
+            new = state if has_run(self._client, self._run_id()) else State(key=state.key)
+            self.spool.keep(replace(new, uri=shown(self.uri)))
         while lines := self.spool.pending(LINES_AT_ONCE):
             for kind, group in groupby(lines, key=lambda line: line.event["kind"]):
                 same = list(group)

@@ -1,5 +1,6 @@
 import os
 import pickle
+import resource
 import shutil
 import signal
 import subprocess
@@ -264,21 +265,23 @@ def test_exception_leaves_the_older_file_and_no_temporary_one(slice_file):
     assert [path.name for path in slice_file.parent.iterdir()] == ["slices.h5"]
 
 
-def test_full_disk_leaves_no_temporary_file_and_its_own_error(tmp_path, monkeypatch):
-    """HDF5 cannot even close a file that it cannot flush."""
+def test_full_disk_ends_the_writing_at_once_and_leaves_nothing(tmp_path):
+    """The first slice that does not fit is an error: a preparation does not go on for hours (see test_whole_hdf5)."""
+    before, made = resource.getrlimit(resource.RLIMIT_FSIZE), list[int]()
 
-    def full(writer):
-        close = writer._file.close
+    def write():
+        with SliceWriter(tmp_path / "a.h5", make_header(), SIZE) as writer:
+            for i in range(100):
+                made.append(i)
+                writer.append(make_record(i))
 
-        def closed():
-            close()
-            raise RuntimeError("can't decrement id ref count")
-
-        monkeypatch.setattr(writer._file, "close", closed)
-        raise OSError(28, "No space left on device")
-
-    with pytest.raises(OSError, match="No space left"), SliceWriter(tmp_path / "a.h5", make_header(), SIZE) as writer:
-        full(writer)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"a\.h5"):
+            write()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert len(made) < 100
     assert list(tmp_path.iterdir()) == []
 
 

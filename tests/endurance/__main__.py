@@ -8,6 +8,8 @@ import argparse
 import json
 import os
 import random
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,7 +29,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kills", type=int, default=200, help="kill at most so often")
-    parser.add_argument("--only", default="", help="run only what has this in its name")
+    parser.add_argument("--only", default="", help="run only what this regular expression finds in `GROUP: ROW`")
     parser.add_argument("--folder", type=Path, help="keep what all experiments start from here, and take it from here")
     parser.add_argument("--out", type=Path, help="JSON file of the results")
     parser.add_argument("--page", type=Path, help="write the table to this page, from the JSON files given as --results")
@@ -64,15 +66,18 @@ def campaign(folder: Path, seconds: float, seed: int, kills: int, only: str, out
     about = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "commit": _commit(), "seed": seed, "seconds": seconds}
     rows: list[dict[str, Any]] = []
     for number, (name, group, experiment) in enumerate(_in_turn(source, expected, random.Random(seed), kills, rows)):
-        if only not in f"{group} {name}":
+        if not re.search(only, f"{group}: {name}"):
             if number > 10_000:
                 break
             continue
         if time.monotonic() > end:
             break
         place = folder / f"{number:04d}"
+        shutil.rmtree(place, ignore_errors=True)  # of an earlier campaign
         start = time.monotonic()
         outcome = experiment(place)
+        if not outcome.faults:
+            shutil.rmtree(place, ignore_errors=True)
         row = {"name": name, "group": group, "kills": outcome.kills, "faults": outcome.faults, "where": outcome.where}
         rows.append(row | {"seconds": round(time.monotonic() - start, 1)})
         print(

@@ -10,7 +10,6 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -95,7 +94,6 @@ def run(
     moment: Moment | None = None,
     before: Callable[[], None] | None = None,
     limit: float = LIMIT,
-    log: Path | None = None,
 ) -> Ended:
     """Run `python -m COMMAND` in a folder, to its end or until it is killed.
 
@@ -103,57 +101,54 @@ def run(
         command: module and arguments.
         folder: working directory.
         moment: when to kill -9 it; None lets it end.
-        before: called in the child before the command: limits, another user, patched functions.
+        before: called in the child before the command: limits, rights, patched functions.
         limit: seconds after which it is killed and counts as hanging (exit status -14).
-        log: folder for what it prints, meanwhile; None for its own.
     """
-    said = (log or folder) / f"log_{time.monotonic_ns()}.txt"
-    told, tell = os.pipe()
+    (told, tell), (heard, speak) = os.pipe(), os.pipe()
     start = time.monotonic()
     child = os.fork()
     if child == 0:
         os.close(told)
-        _child(command, folder, said, tell, moment, before)
+        os.close(heard)
+        _child(command, folder, speak, tell, moment, before)
     os.close(tell)
-    code = _ended(child, told, moment, start + limit)
+    os.close(speak)
+    code, said = _ended(child, told, heard, moment, limit)
     os.close(told)
-    seconds = time.monotonic() - start
-    output = said.read_text(errors="replace") if said.is_file() else ""
-    said.unlink(missing_ok=True)
-    return Ended(code, seconds, output)
+    os.close(heard)
+    return Ended(code, time.monotonic() - start, said.decode(errors="replace"))
 
 
-def _ended(child: int, told: int, moment: Moment | None, end: float) -> int:
-    if moment is not None:
-        if moment.function:
-            reached = select.select([told], [], [], max(0.0, end - time.monotonic()))[0]  # also if it ended before
-            delay = moment.delay if reached and os.read(told, 1) else 0.0
-        else:
-            delay = moment.delay
-        time.sleep(delay)
-        os.kill(child, signal.SIGKILL)
-    pause = 0.002
+def _ended(child: int, told: int, heard: int, moment: Moment | None, limit: float) -> tuple[int, bytes]:
+    """Wait for the child's end, or kill it at its moment; return its exit status and what it printed."""
+    end = time.monotonic() + limit
+    kill = end if moment is None or moment.function else time.monotonic() + moment.delay
+    said, open_ones = b"", {told, heard}
     while True:
         found, status = os.waitpid(child, os.WNOHANG)
-        if found:
-            return os.waitstatus_to_exitcode(status)
-        if time.monotonic() > end:
+        pause = 0.0 if found else min(0.05, max(0.0, kill - time.monotonic()))
+        for ready in select.select(open_ones, [], [], pause)[0]:
+            read = os.read(ready, 65536)
+            if not read:
+                open_ones.remove(ready)
+            elif ready == told and moment is not None:
+                kill = time.monotonic() + moment.delay
+            said += read if ready == heard else b""
+        if found and not select.select(open_ones & {heard}, [], [], 0)[0]:
+            return (-signal.SIGALRM if time.monotonic() > end else os.waitstatus_to_exitcode(status)), said
+        if not found and time.monotonic() >= kill:
             os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            return -signal.SIGALRM
-        time.sleep(pause)
-        pause = min(2 * pause, 0.05)
+            kill = end + limit
 
 
 def _child(
-    command: list[str], folder: Path, log: Path, tell: int, moment: Moment | None, before: Callable[[], None] | None
+    command: list[str], folder: Path, speak: int, tell: int, moment: Moment | None, before: Callable[[], None] | None
 ) -> NoReturn:
     code = 1
     try:
         os.chdir(folder)
-        stream = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
-        os.dup2(stream, 1)
-        os.dup2(stream, 2)
+        os.dup2(speak, 1)
+        os.dup2(speak, 2)
         sys.stdout, sys.stderr = open(1, "w", buffering=1, closefd=False), open(2, "w", buffering=1, closefd=False)  # noqa: SIM115, PTH123
         os.environ["PYTHONWARNINGS"] = "ignore"
         if moment is not None and moment.function:
@@ -169,8 +164,8 @@ def _child(
             code = stopped.code if isinstance(stopped.code, int) else 0 if stopped.code is None else 1
             if isinstance(stopped.code, str):
                 print(stopped.code, file=sys.stderr)
-    except BaseException:
-        traceback.print_exc()
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)  # a bundle has one of its own
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -178,13 +173,15 @@ def _child(
 
 
 def _watch(moment: Moment, tell: int) -> None:
-    """Write a byte to a pipe when the chosen call of the function begins."""
+    """Die when the chosen call of the function begins, or say by a pipe that it does."""
     place, last = found(moment.function)
     function, count = getattr(place, last), [0]
 
     def watched(*arguments: Any, **named: Any) -> Any:
         count[0] += 1
         if count[0] == moment.call:
+            if moment.delay == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
             os.write(tell, b".")
         return function(*arguments, **named)
 

@@ -16,7 +16,7 @@ import h5py
 import nibabel as nib
 import numpy as np
 from endurance import child
-from endurance.kills import Outcome, compare
+from endurance.judging import Outcome, compare
 from endurance.work import PREPARE, RECONSTRUCT, _plain, digest, lay_out, quick, train
 from PIL import Image
 
@@ -24,18 +24,20 @@ from es_medical.data.atomic import whole_folder_or_not
 
 FLIPS = 40
 FOUND, SAME, NAME, SILENT = "found and named", "no other result", "a name differs", "another result, unseen"
+UNNAMED = "found, but the message does not name the file"
 
 
 class Kind(NamedTuple):
     """A kind of file: its name, where it is below the folder of finished jobs, and what a reader gets from it.
 
-    `names` reads what is only shown; a change of it alone is no wrong number.
+    `names` reads what is only shown; a change of it alone is no wrong number. `ours`: our reader must name the file.
     """
 
     name: str
     file: str
     read: Callable[[Path], Any]
     names: Callable[[Path], Any] | None = None
+    ours: bool = True
 
 
 def _slices(path: Path) -> Any:
@@ -132,9 +134,9 @@ KINDS = (
     Kind("log that is not sent: entries", "unsent/*/events.jsonl", _events),
     Kind("log that is not sent: what was sent", "unsent/*/state.json", _state),
     Kind("calibration", "models/calibration.json", _calibration),
-    Kind("reconstructions in HDF5", "eval/reconstructions.h5", _hdf5, _hdf5_names),
-    Kind("reconstructions in NIfTI", "eval/*_reconstruction.nii.gz", _nifti),
-    Kind("pictures in PNG", "models/picture.png", _png),
+    Kind("reconstructions in HDF5", "eval/reconstructions.h5", _hdf5, _hdf5_names, ours=False),
+    Kind("reconstructions in NIfTI", "eval/*_reconstruction.nii.gz", _nifti, ours=False),
+    Kind("pictures in PNG", "models/picture.png", _png, ours=False),
 )
 
 
@@ -147,13 +149,13 @@ def flipped(content: bytes, rng: random.Random) -> tuple[bytes, int]:
 
 
 def flips(kind: Kind, folder: Path, rng: random.Random, n: int = FLIPS) -> tuple[Counter[str], list[str]]:
-    """Flip n bits, one at a time; count what a reader makes of it, and say which went unseen."""
+    """Flip n bits, one at a time; count what a reader makes of it, and say which it does not see or name."""
     path = next(folder.glob(kind.file))
     whole = path.read_bytes()
     wanted, names = digest(kind.read(path)), kind.names(path) if kind.names else None
     counts, unseen = Counter[str](), []
     for _ in range(n):
-        changed, place = flipped(whole, rng)
+        (changed, place), said = flipped(whole, rng), ""
         path.write_bytes(changed)
         os.utime(path, (place, place))  # no cache of headers takes it for another
         try:
@@ -161,12 +163,13 @@ def flips(kind: Kind, folder: Path, rng: random.Random, n: int = FLIPS) -> tuple
             same = digest(kind.read(path)) == wanted  # NaN equals NaN
             other = kind.names is not None and kind.names(path) != names
             outcome = (NAME if other else SAME) if same else SILENT
-        except Exception:
-            outcome = FOUND
+        except Exception as error:
+            outcome = FOUND if path.name in str(error) or not kind.ours else UNNAMED
+            said = str(error)
         finally:
             signal.alarm(0)
         counts[outcome] += 1
-        unseen += [f"byte {place} of {len(whole)}"] * (outcome == SILENT)
+        unseen += [f"{outcome}: byte {place} of {len(whole)}: {said}"] * (outcome in (SILENT, UNNAMED))
     path.write_bytes(whole)
     return counts, unseen
 
@@ -194,8 +197,7 @@ def damage(kind: Kind) -> Callable[..., Outcome]:
         if status:
             return Outcome(0, [f"the reader ended with status {status}"], "")
         counts, unseen = json.loads(told.read_text())
-        faults = [f"another result, unseen, for {text}" for text in unseen]
-        return Outcome(0, faults, ", ".join(f"{name}: {n}" for name, n in sorted(counts.items())))
+        return Outcome(0, unseen, ", ".join(f"{name}: {n}" for name, n in sorted(counts.items())))
 
     return run
 

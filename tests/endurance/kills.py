@@ -1,12 +1,12 @@
 """Kill -9 at random moments, the same command again until it ends, and the results beside those of an undisturbed run."""
 
 import random
-import shutil
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from endurance import child
 from endurance.child import Moment
+from endurance.judging import Outcome, compare, send_rest
 from endurance.work import JOBS, PREPARE, RECONSTRUCT, SEND, TRAIN, Job, Result, lay_out, leftovers, quick
 
 
@@ -64,14 +64,6 @@ STAGES = (
 )
 
 
-class Outcome(NamedTuple):
-    """What came of one experiment: number of kills that hit, and what differs from an undisturbed run."""
-
-    kills: int
-    faults: list[str]
-    where: str
-
-
 def undisturbed(source: Path, folder: Path) -> dict[str, tuple[Result, float]]:
     """The results of every job, and its seconds."""
     found = {}
@@ -103,31 +95,6 @@ def experiment(stage: Stage, source: Path, folder: Path, expected: Result, secon
         ended = child.run(stage.job.command(place), place, before=quick)
     if ended.code:
         return Outcome(kills, [f"the same command again: exit status {ended.code}: {ended.tail}"], "; ".join(said))
-    faults = _send_rest(stage.job, place) + compare(expected, stage.job.result(place))
+    faults = send_rest(stage.job, place) + compare(expected, stage.job.result(place))
     faults += [f"left over: {name}" for name in leftovers(place)]
-    if not faults:
-        shutil.rmtree(place)
     return Outcome(kills, faults, "; ".join(said))
-
-
-def compare(expected: Result, found: Result) -> list[str]:
-    """What is lost, added or different."""
-    names = sorted(expected.keys() | found.keys())
-    return [
-        f"{name}: {_short(found.get(name))} in place of {_short(expected.get(name))}"
-        for name in names
-        if expected.get(name) != found.get(name)
-    ]
-
-
-def _short(value: Any) -> str:
-    return "nothing" if value is None else str(value)[:300]
-
-
-def _send_rest(job: Job, place: Path) -> list[str]:
-    """Send the log that a killed training without a checkpoint left, as the next training says."""
-    unsent = place / "eval" / "unsent"
-    if job is not TRAIN or not any(unsent.glob("*/state.json")):
-        return []
-    ended = child.run(["es_medical.tracking", "send", str(unsent), "--uri", "sqlite:///mlflow.db"], place, before=quick)
-    return [f"sending what was left: exit status {ended.code}: {ended.tail}"] if ended.code else []

@@ -395,6 +395,48 @@ def test_two_unsent_sessions_that_repeat_a_step_log_it_once(new, client, monkeyp
     assert steps(client, first.run_id, "a") == [(5, 1.0)]
 
 
+def unsent(new, monkeypatch, sent_to=None):
+    """The log of a run whose first half was sent to a server before its process was killed."""
+    tracker = new()
+    monkeypatch.setattr(tracker._thread, "start", lambda: None)
+    begin(tracker).log_text("hello", "note.txt")
+    tracker.log_metrics({"a": 1.0}, 0)
+    if sent_to:
+        Uploader(tracker._spool, sent_to).send()
+    tracker.log_metrics({"a": 2.0}, 1)
+    return tracker
+
+
+def test_a_run_that_ended_well_is_finished_even_if_its_load_was_read_after_its_end(new, client, uri, tmp_path, monkeypatch):
+    tracker = unsent(new, monkeypatch)
+    tracker._put("finish", {"status": "FINISHED"})
+    tracker.log_metrics({"system/cpu": 1.0}, 0)  # by the upload thread, which waited for a locked database
+    tracker._spool.close()
+    assert main(["send", str(tmp_path / "spool"), "--uri", uri]) == 0
+    (run,) = runs(client, tmp_path.name)
+    assert run.info.status == "FINISHED"
+
+
+def test_the_rest_of_a_log_goes_to_the_same_server_at_another_address(new, client, uri, tmp_path, monkeypatch):
+    tracker = unsent(new, monkeypatch, sent_to=uri)
+    tracker._spool.close()
+    assert main(["send", str(tmp_path / "spool"), "--uri", f"{uri}?timeout=5"]) == 0
+    (run,) = runs(client, tmp_path.name)
+    assert steps(client, run.info.run_id, "a") == [(0, 1.0), (1, 2.0)]
+    assert "note.txt" in [file.path for file in client.list_artifacts(run.info.run_id)]
+
+
+def test_another_server_gets_the_whole_log_and_the_files_that_are_left(new, client, uri, tmp_path, monkeypatch):
+    shutil.copyfile(uri.removeprefix("sqlite:///"), tmp_path / "other.db")
+    tracker = unsent(new, monkeypatch, sent_to=uri)
+    tracker._spool.close()
+    assert main(["send", str(tmp_path / "spool"), "--uri", f"sqlite:///{tmp_path / 'other.db'}"]) == 1
+    assert "note.txt no longer exists" in (tracker._spool.folder / "refused.jsonl").read_text()
+    other = connect(f"sqlite:///{tmp_path / 'other.db'}")
+    (run,) = runs(other, tmp_path.name)
+    assert steps(other, run.info.run_id, "a") == [(0, 1.0), (1, 2.0)]
+
+
 def test_what_was_changed_on_the_disk_is_not_sent_and_the_rest_is(new, client, uri, tmp_path, monkeypatch, capsys):
     tracker = new()
     monkeypatch.setattr(tracker._thread, "start", lambda: None)
