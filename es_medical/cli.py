@@ -185,7 +185,21 @@ def _run(
     warnings = os.environ.get("PYTHONWARNINGS")  # MONAI's, at every start, that a configuration can run code
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (warnings, "ignore:parsing config_file:UserWarning")))
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-m", *launcher, *module])
+    if launcher:
+        raise typer.Exit(_launch((*options, "-m", *module)))
+    os.execv(sys.executable, [sys.executable, "-m", *module])
+
+
+def _launch(arguments: Sequence[str]) -> int:
+    """Run torchrun in this process; after Ctrl-C its processes have said what there is to say, so its traceback is left out."""
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.run import main as torchrun
+
+    try:
+        torchrun(list(arguments))
+    except SignalException as stopped:
+        return 128 + stopped.sigval
+    return 0
 
 
 def _shown(arguments: Sequence[str]) -> str:

@@ -1,6 +1,10 @@
 """`es-medical`: what it prints is what it runs, and what a user types without a clone."""
 
+import os
 import shlex
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,6 +67,18 @@ def test_several_processes_take_the_launcher_and_its_overlay(tmp_path, monkeypat
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "--max-restarts=3", "-m"]
     assert options[1:7] == launcher
     assert "multi_gpu_train.yaml" in options[10]
+
+
+def test_ctrl_c_ends_several_processes_without_the_launchers_traceback():
+    code = "import sys; from es_medical.cli import _launch; sys.exit(_launch(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "--standalone", "--nproc_per_node=2", "-m", "http.server", "0"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, start_new_session=True, **pipes) as launcher:
+        assert all("Serving" in launcher.stdout.readline() for _ in range(2))  # both processes
+        os.killpg(launcher.pid, signal.SIGINT)
+        said = launcher.communicate(timeout=60)[1]
+    assert launcher.returncode == 130
+    assert "Traceback" not in said
 
 
 def test_every_bundle_is_listed_and_every_demo_is_known(tmp_path, monkeypatch):
