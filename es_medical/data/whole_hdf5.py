@@ -37,7 +37,7 @@ def whole_hdf5(path: Path, durable: bool = False, libver: tuple[str, str] | None
     Raises:
         OSError: no space is left, or the file cannot be written for another reason.
     """
-    with whole_or_not(path, durable) as part, _Written(part, "w+") as written:
+    with whole_or_not(path, durable) as part, _Written(str(part), "w+") as written:
 
         def check() -> None:
             if written.error is not None:
