@@ -34,7 +34,7 @@ from data_prep.run.manifest import (
 from data_prep.run.plan import Inventory, Made, Plan, Preview, Tally, Task
 from data_prep.run.runner import PrepRun, run
 from data_prep.run.splits import BEYOND, split_subjects
-from data_prep.run.store import Store, Stored, amount, copies_kept, find_objects, local
+from data_prep.run.store import Store, Stored, amount, copies_kept, find_objects
 from es_medical.data import Shapes, SliceHeader, SliceRecord
 from es_medical.data.pixels import Pixels
 from es_medical.splits import unit_of
@@ -99,10 +99,9 @@ def _prepare_store(prep: PrepRun[FastMRIOptions], store: Store, dry_run: bool, o
 def _first_look(source: Stored, options: FastMRIOptions) -> tuple[str, AnyVolume | Outcome]:
     """The SHA-256 of an object, "" if it can't be read, and its volume or what is wrong with it."""
     try:
-        with local(source) as path:
-            digest = digest_or_nothing(path)
-            found = check((Source(path, source.name), digest), options)
-            return digest, found if isinstance(found, Outcome) else replace(found, path=source)
+        with copies_kept() as copies, copies.of(source) as copy:
+            found = check((Source(copy.path, source.name), copy.digest), options)
+            return copy.digest, found if isinstance(found, Outcome) else replace(found, path=source)
     except PrepError as error:
         return "", Outcome(source.name, "failed", str(error), error.detail)
 

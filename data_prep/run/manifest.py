@@ -187,7 +187,7 @@ def write_manifest(out: Path, header: SliceHeader, outcomes: Iterable[Outcome], 
         "configuration": dict(header.configuration),
         "sources": sorted((_entry(outcome, pseudonyms) for outcome in outcomes), key=lambda entry: entry["source"]),
     }
-    with whole_or_not(manifest_path(out)) as temporary:
+    with whole_or_not(manifest_path(out), durable=True) as temporary:
         temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 

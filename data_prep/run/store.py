@@ -20,11 +20,13 @@ from uuid import uuid4
 
 from data_prep.run.folders import digest_or_nothing, is_named, kind_of
 from data_prep.run.manifest import REREAD, Outcome, PrepError
+from es_medical.tracking.spool import FULL
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 STATE = {"size", "etag", "mtime", "lastmodified", "last-modified", "updated", "generation", "created"}  # in lower case
+UNREADABLE, NO_ROOM = "can't be read from its store", "there is no room for its copy: set TMPDIR to a larger disk"
 
 
 class Stored(NamedTuple):
@@ -225,7 +227,6 @@ def _opened(address: str) -> tuple[AbstractFileSystem, str]:
 
 def _fetched(stored: Stored, path: Path) -> str:
     """Copy an object to a file; return its SHA-256. Raises PrepError if that fails, or it changed meanwhile."""
-    cause = "can't be read from its store"
     try:
         fs, name = _opened(stored.address)
         before = _state(fs, name)
@@ -237,7 +238,8 @@ def _fetched(stored: Stored, path: Path) -> str:
         path.unlink(missing_ok=True)
         if isinstance(error, PrepError):
             raise
-        raise PrepError(cause, f"({_reason(error)})") from error
+        full = isinstance(error, OSError) and error.errno in FULL
+        raise PrepError(NO_ROOM if full else UNREADABLE, f"({_reason(error)})") from error
 
 
 def _state(fs: AbstractFileSystem, name: str) -> dict[str, Any]:

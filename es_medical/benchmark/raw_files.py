@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import h5py
+import nibabel
 import numpy as np
+from PIL import Image
 from pydicom.datadict import dictionary_VR, tag_for_keyword
 
 from data_prep.demo.chest import series
@@ -58,3 +60,18 @@ def make_series(folder: Path, slices: int, side: int, seed: int) -> list[Path]:
             setattr(data, keyword, {"DA": "20000101", "TM": "120000", "DS": "1.5", "IS": "3"}.get(kind, "EXAMPLE"))
         data.save_as(path, enforce_file_format=True)
     return paths
+
+
+def make_nifti(path: Path, slices: int, side: int, seed: int) -> Path:
+    """Write an MR volume (side, side, slices): an ellipsoid with texture, 1 mm voxels, compressed."""
+    u, v = np.ogrid[-1 : 1 : side * 1j, -1 : 1 : side * 1j]
+    inside = (np.hypot(u / 0.8, v / 0.6) < 1)[..., None]
+    voxels = inside * np.random.default_rng(seed).integers(500, 1000, (side, side, slices))
+    nibabel.save(nibabel.Nifti1Image(voxels.astype(np.int16), np.eye(4)), path)
+    return path
+
+
+def make_photo(path: Path, side: int, seed: int) -> Path:
+    """Write a colour photograph of noise as PNG."""
+    Image.fromarray(np.random.default_rng(seed).integers(0, 256, (side, side, 3), np.uint8)).save(path)
+    return path

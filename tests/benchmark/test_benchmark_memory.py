@@ -2,12 +2,29 @@ import numpy as np
 import pytest
 from tiny import write_slices
 
-from es_medical.benchmark.memory import LARGE, MANY, SMALL, MemoryResult, Run, Size, commands, data_read, growth, peak, table
+from data_prep.cli import app
+from es_medical.benchmark.memory import (
+    LARGE,
+    MANY,
+    SMALL,
+    SOURCES,
+    MemoryResult,
+    Run,
+    Size,
+    commands,
+    data_read,
+    growth,
+    peak,
+    table,
+)
+from es_medical.data import read_header
 
 
 def test_peak_is_that_of_the_command_alone(tmp_path):
     held = np.ones(2**25)  # 256 MiB in this process, whose peak a process that it starts inherits
-    assert 128 < peak(["timeit", "-n", "1", "-r", "1", "bytearray(b'a') * 2**27"], tmp_path) < 200
+    lines = "held = bytearray(b'a') * 2**27", "import time; time.sleep(0.2)"
+    whole, own = peak(["timeit", "-n", "1", "-r", "1", *lines], tmp_path)
+    assert 128 < own < whole < 200
     del held
 
 
@@ -27,15 +44,30 @@ def test_sizes_are_ten_times_the_volumes_and_four_times_the_pixels():
 def test_data_are_what_the_command_reads(tmp_path):
     slices = write_slices(tmp_path / "slices.h5")  # 4, 2 and 3 of train, val and test
     whole = slices.stat().st_size / 2**20
-    assert data_read("train", [], slices) == pytest.approx(whole)
-    assert data_read("evaluate", [], slices) == pytest.approx(whole * 3 / 9)
-    assert data_read("reconstruct", [slices, slices], slices) == pytest.approx(2 * whole)
+    assert data_read("train", tmp_path, slices) == pytest.approx(whole)
+    assert data_read("evaluate", tmp_path, slices) == pytest.approx(whole * 3 / 9)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "more").write_bytes(bytes(2**19))
+    assert data_read("reconstruct", tmp_path, slices) == pytest.approx(whole + 0.5)
+
+
+@pytest.mark.parametrize("command", ["data_prep lidc", "data_prep mr", "data_prep div2k"])
+def test_preparation_reads_the_files_that_are_made_for_it(command, tmp_path, monkeypatch):
+    words = commands(size := Size(4, 1, (64, 48)))[command]
+    source = tmp_path / words[2]
+    source.mkdir()
+    SOURCES[source.name](source, size)
+    monkeypatch.chdir(tmp_path)
+    app(words[1:], standalone_mode=False)
+    assert read_header(tmp_path / words[3]).n == 4
+    assert data_read(command, source, tmp_path) > 0
 
 
 def test_table_has_the_growth_of_every_command_beside_its_data():
-    runs = {SMALL: Run(800, 10), MANY: Run(840, 110), LARGE: Run(1200, 40)}
-    assert growth(runs[SMALL], runs[MANY]) == (1.05, 40, 100)
+    runs = {SMALL: Run(800, 400, 10), MANY: Run(840, 405, 110), LARGE: Run(1200, 790, 40)}
+    assert growth(runs[SMALL], runs[MANY]) == (40, 5, 100)
     sizes = Size().grown()
     text = table(MemoryResult(sizes, dict.fromkeys(commands(sizes[SMALL]), runs)))
-    assert text.count("840 (1.05 x)    +40 of  100") == text.count("1200 (1.50 x)   +400 of   30") == 7
+    cells = text.count("840 (1.05 x)    +40     +5 of  100"), text.count("1200 (1.50 x)   +400   +390 of   30")
+    assert cells == (len(commands(sizes[SMALL])),) * 2
     assert "4 volumes of 8 slices of 160 x 160" in text

@@ -32,8 +32,7 @@ def trained(tmp_path_factory, workflow_uri):
         source = write_slices_for(bundle, folder / f"{bundle}.h5", splits=SPLITS)
         shutil.copy(source, alone / source.name)
         execute(training(alone, workflow_uri, bundle))
-    launch = [*PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "--max-restarts=1"]
-    output = shell([*launch, str(Path(__file__).with_name("two_processes.py")), str(folder), workflow_uri], folder, **OWN_STORE)
+    output = shell([*PYTHON, str(Path(__file__).with_name("two_processes.py")), str(folder), workflow_uri], folder, **OWN_STORE)
     return Trained(folder, alone, output)
 
 

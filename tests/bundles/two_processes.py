@@ -1,5 +1,9 @@
-"""One of the processes that torchrun starts: `two_processes.py FOLDER URI` trains TRAININGS, one after another."""
+"""`two_processes.py FOLDER URI`: two processes train TRAININGS, one after another; the second one is killed once.
 
+torchrun forks them from this process, which has imported everything: each start of Python would take ten seconds.
+"""
+
+import functools
 import os
 import signal
 import sys
@@ -9,9 +13,14 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from ignite.engine import Events  # noqa: E402
+from mlflow.utils import requirements_utils  # noqa: E402
 from tiny import workflow  # noqa: E402
+from torch.distributed.run import main as torchrun  # noqa: E402
 
+import es_medical.jobs.training  # noqa: E402, F401
 from es_medical.engine.distributed import rank, stop  # noqa: E402
+from es_medical.tracking import artifacts  # noqa: E402
+from es_medical.tracking.server import import_mlflow  # noqa: E402
 
 KILLED = "fastmri_synthetic"
 WARM: dict[str, Any] = {"warm_images": 4, "warm_epochs": 1}
@@ -43,4 +52,11 @@ def main(folder: Path, uri: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    if "RANK" in os.environ:
+        main(Path(sys.argv[1]), sys.argv[2])
+    else:
+        import_mlflow()
+        artifacts.EXPORT = False  # as in conftest.py, for the same reasons
+        requirements_utils._init_packages_to_modules_map = functools.cache(requirements_utils._init_packages_to_modules_map)
+        launch = "--standalone --nproc_per_node=2 --max-restarts=1 --run-path --start-method=fork"
+        torchrun([*launch.split(), str(Path(__file__).resolve()), *sys.argv[1:]])

@@ -38,7 +38,7 @@ OPEN = """
   flipped bit there changes a name, never a number. A split of another name is an error.
 - DICOM files that were written, the database of MLflow and the numbers on the page `overview.html` have no checksum of ours.
 - Slice files, logs and calibrations of versions before 0.2 have no checksums; their weights do.
-- A power cut: slice files and manifests are synced to the disk before they get their names, weights are not.
+- A power cut was not tried. Slice files, manifests and weights are on the disk before they get their names.
 """
 
 

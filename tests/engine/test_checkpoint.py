@@ -1,6 +1,7 @@
 """Resuming goes on exactly where training stopped; the best weights are never lost; other networks are refused."""
 
 import logging
+import os
 import random
 
 import numpy as np
@@ -23,6 +24,7 @@ from es_medical.engine.checkpoint import (
 )
 from es_medical.engine.distributed import parallel, stop
 from es_medical.engine.weights.averaging import in_use
+from es_medical.engine.weights.state_file import write_state
 from es_medical.physics import Batch
 
 
@@ -296,3 +298,10 @@ def test_how_the_data_was_made_is_kept_with_the_weights(data_file, tmp_path):
     assert (kept["acceleration"], kept["center_fraction"]) == (header.acceleration, header.center_fraction)
     with pytest.raises(FileNotFoundError, match="train first"):
         read_preparation(tmp_path / "nowhere")
+
+
+def test_weights_are_on_the_disk_before_they_get_their_name(tmp_path, monkeypatch):
+    path, synced = tmp_path / "weights.pt", list[tuple[int, bool]]()
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append((os.fstat(fd).st_ino, path.exists())))
+    write_state({"x": torch.zeros(3)}, path)
+    assert synced == [(path.stat().st_ino, False), (tmp_path.stat().st_ino, True)]

@@ -51,5 +51,5 @@ def _way_out(path: Path) -> str:
 def write_state(state: dict[str, Any], path: Path) -> None:
     """Write a file of weights, whole or not at all; its folder is made. Raises OSError with its cause, such as a full disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_or_not(path) as temporary, temporary.open("wb") as file:  # by a path, torch raises RuntimeError without a cause
+    with whole_or_not(path, durable=True) as part, part.open("wb") as file:  # by a path, torch raises RuntimeError alone
         torch.save(state, file)

@@ -1,5 +1,6 @@
 """Preparation from object stores: the bytes of the same files on a disk, and one bad object is one failed file."""
 
+import errno
 import json
 import logging
 import re
@@ -159,18 +160,30 @@ def test_object_that_is_another_one_at_its_second_reading_fails_alone_and_is_tri
     assert same_as_on_disk(tried)
 
 
-def test_object_that_may_not_be_read_is_one_failed_file(tried, memory, monkeypatch):
-    info = MEMORY.info
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            PermissionError("Forbidden: https://host/x?X-Amz-Signature=SECRETSIGNATURE"),
+            "can't be read from its store (Per",
+        ),
+        (OSError(errno.ENOSPC, "No space left on device"), "there is no room for its copy: set TMPDIR to a larger disk"),
+    ],
+)
+def test_object_that_cannot_be_copied_is_one_failed_file(tried, memory, monkeypatch, error, said):
+    get_file = MEMORY.get_file
 
-    def forbidden(fs, name, **more):
+    def failing(fs, name, path):
+        get_file(fs, name, path)
         if "SECRET2" in name:
-            raise PermissionError("Forbidden, see https://host/x?X-Amz-Signature=SECRETSIGNATURE")
-        return info(fs, name, **more)
+            raise error
 
-    monkeypatch.setattr(MEMORY, "info", forbidden)
-    said = tried.run(out=tried.other, source="memory://archive", code=1)
-    assert re.search(r"SECRET2\.h5 *. failed *. can't be read from its store \(PermissionError: Forbidden", said)
-    assert "SECRETSIGNATURE" not in said
+    monkeypatch.setattr(MEMORY, "get_file", failing)
+    printed = tried.run(out=tried.other, source="memory://archive", code=1)
+    assert re.search(rf"SECRET2\.h5 *. failed *. {re.escape(said)}", printed)
+    assert "SECRETSIGNATURE" not in printed
+    assert read_header(tried.other).n == 9
+    assert not tried.left()
 
 
 def test_addresses_that_cannot_be_read_are_errors_that_name_them(tried, memory, monkeypatch):
