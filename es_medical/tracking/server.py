@@ -107,13 +107,17 @@ def connect(uri: str) -> "MlflowClient":
 
 
 def import_mlflow() -> None:
-    """Import MLflow in the calling thread, without the deprecation warnings of MLflow and its database layer.
+    """Import MLflow in the calling thread, without its telemetry and the deprecation warnings of it and its database layer.
 
-    The filter applies to the whole process, because a filter for the upload thread alone is not possible.
+    Its telemetry asks the internet, then changes the environment, and a request that reads the environment meanwhile fails.
+    The filter of warnings applies to the whole process, because a filter for the upload thread alone is not possible.
     """
+    kept_off = os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true").lower() == "true"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import mlflow.pytorch  # noqa: F401
+        import mlflow.pytorch
+    if kept_off:  # also where MONAI has imported MLflow before
+        mlflow.telemetry.set_telemetry_client()
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # says that it makes its tables
     for category in (DeprecationWarning, PendingDeprecationWarning, FutureWarning):
         warnings.filterwarnings("ignore", category=category, module=r"(mlflow|sqlalchemy|alembic)(\.|$)")

@@ -1,14 +1,25 @@
+import importlib
 import os
 import sqlite3
 import subprocess
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from es_medical.tracking import server as store
 from es_medical.tracking.names import Names, clean, flatten, free_name, in_force
-from es_medical.tracking.server import DEFAULT_URI, artifact_location, connect, is_final, resolve_uri, shown, sqlite_path
+from es_medical.tracking.server import (
+    DEFAULT_URI,
+    artifact_location,
+    connect,
+    import_mlflow,
+    is_final,
+    resolve_uri,
+    shown,
+    sqlite_path,
+)
 from es_medical.tracking.spool import Spool, SpoolBusyError, is_held, open_spool, read_state, take_lock
 from es_medical.tracking.system import TerminatedError, environment, git_commit, status_of
 
@@ -248,3 +259,12 @@ def test_environment_names_versions_and_device():
 )
 def test_the_status_says_how_the_process_ended(error, status):
     assert status_of(error) == status
+
+
+def test_telemetry_of_mlflow_is_off_even_if_mlflow_was_imported_before(monkeypatch):
+    monkeypatch.delenv("MLFLOW_DISABLE_TELEMETRY", raising=False)
+    telemetry = importlib.import_module("mlflow.telemetry.client")
+    telemetry._set_telemetry_client(SimpleNamespace(info={"session_id": "one"}))
+    import_mlflow()
+    assert telemetry.get_telemetry_client() is None
+    assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"
