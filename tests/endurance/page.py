@@ -34,6 +34,8 @@ OPEN = """
 
 - Pixels of source files (DICOM, NIfTI, HDF5 of scanners) have no checksum in their formats: a bit that flipped before the first
   preparation cannot be seen. Their SHA-256 is kept, so that a later change is.
+- As long as a slice file is up to date, so is its manifest: a file that is left out and changes (a scan that is no longer a CT
+  image, say) is not listed anew.
 - Of text in a slice file (salted names of slices, subjects, volumes) and in `reconstructions.h5`, HDF5 keeps no checksum: a
   flipped bit there changes a name, never a number. A split of another name is an error.
 - DICOM files that were written, the database of MLflow and the numbers on the page `overview.html` have no checksum of ours.
