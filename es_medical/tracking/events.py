@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -158,6 +158,17 @@ def _log_artifact(client: "MlflowClient", spool: Spool, run_id: str, event: Even
         client.log_artifacts(run_id, str(path), str(PurePosixPath(folder) / path.name))
     else:
         client.log_artifact(run_id, str(path), folder or None)
+    _check_arrived(lambda place: client.list_artifacts(run_id, place), [path], folder)
+
+
+def _check_arrived(listed: Callable[[str | None], Sequence[Any]], paths: Iterable[Path], folder: str) -> None:
+    """Raise ConnectionError unless the server has these files: a proxy may answer an upload by a page of its own."""
+    there = {PurePosixPath(info.path).name: info.file_size for info in listed(folder or None)}
+    for path in paths:
+        if path.is_dir():
+            _check_arrived(listed, path.iterdir(), str(PurePosixPath(folder) / path.name))
+        elif path.name not in there or there[path.name] not in (None, path.stat().st_size):
+            raise ConnectionError(f"{path.name} was sent, and did not arrive")
 
 
 def _log_image(client: "MlflowClient", spool: Spool, run_id: str, event: Event) -> None:
@@ -166,6 +177,7 @@ def _log_image(client: "MlflowClient", spool: Spool, run_id: str, event: Event) 
     if event.get("continued") and Earlier(client, run_id).has_picture(folder):
         return
     client.log_artifacts(run_id, str(folder), "images")
+    _check_arrived(lambda place: client.list_artifacts(run_id, place), folder.iterdir(), "images")
     client.set_tag(run_id, "mlflow.loggedImages", "True")
 
 
@@ -184,6 +196,8 @@ def _log_model(client: "MlflowClient", spool: Spool, run_id: str, event: Event) 
     from mlflow.entities import LoggedModelOutput, LoggedModelStatus
     from mlflow.models import Model
 
+    from es_medical.data.atomic import whole_or_not  # here because es_medical.data loads torch
+
     folder, experiment_id = _existing(spool, event), spool.state.experiment_id
     assert experiment_id is not None
     tag, key = f"{KEY_TAG_0_1}.model", f"{run_id}/{event['id']}"
@@ -191,11 +205,16 @@ def _log_model(client: "MlflowClient", spool: Spool, run_id: str, event: Event) 
     model = next(iter(found), None) or client.create_logged_model(
         experiment_id, name=event["name"], source_run_id=run_id, tags={tag: key}
     )
-    description = Model.load(str(folder))
+    try:
+        description = Model.load(str(folder))
+    except Exception as error:  # of YAML and MLflow, of many types
+        raise ValueError(f"{folder / 'MLmodel'} is damaged: {error}") from error
     description.run_id, description.model_id = run_id, model.model_id
     description.model_uuid, description.artifact_path = model.model_id, model.artifact_location
-    description.save(str(folder / "MLmodel"))
+    with whole_or_not(folder / "MLmodel") as part:
+        description.save(str(part))
     client.log_model_artifacts(model.model_id, str(folder))
+    _check_arrived(lambda place: client.list_logged_model_artifacts(model.model_id, place), folder.iterdir(), "")
     client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
     outputs: Any = client.get_run(run_id).outputs
     if model.model_id not in [output.model_id for output in (outputs.model_outputs if outputs else [])]:

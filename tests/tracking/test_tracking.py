@@ -417,6 +417,35 @@ def test_a_run_that_ended_well_is_finished_even_if_its_load_was_read_after_its_e
     assert run.info.status == "FINISHED"
 
 
+def test_a_process_killed_while_it_completes_a_model_does_not_stop_the_log(new, client, uri, tmp_path, monkeypatch):
+    tracker = unsent(new, monkeypatch)
+    tracker.log_model(torch.nn.Linear(2, 2), torch.zeros(1, 2), "net", 1)
+
+    def killed(model, path):
+        Path(path).write_text("")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("mlflow.models.Model.save", killed)
+        pytest.raises(KeyboardInterrupt, Uploader(tracker._spool, uri).send)
+    tracker._spool.close()
+    assert main(["send", str(tmp_path / "spool"), "--uri", uri]) == 0
+    (run,) = runs(client, tmp_path.name)
+    (output,) = client.get_run(run.info.run_id).outputs.model_outputs
+    assert client.get_logged_model(output.model_id).status == "READY"
+
+
+def test_a_file_that_a_proxy_took_in_the_servers_place_is_sent_again(new, client, uri, tmp_path, monkeypatch):
+    tracker = unsent(new, monkeypatch)
+    with monkeypatch.context() as patched:
+        patched.setattr("mlflow.MlflowClient.log_artifact", lambda *_: None)  # "200 OK" and a page: please log in
+        pytest.raises(ConnectionError, Uploader(tracker._spool, uri).send)
+    tracker._spool.close()
+    assert main(["send", str(tmp_path / "spool"), "--uri", uri]) == 0
+    (run,) = runs(client, tmp_path.name)
+    assert {"config.yaml", "note.txt"} <= {file.path for file in client.list_artifacts(run.info.run_id)}
+
+
 def test_the_rest_of_a_log_goes_to_the_same_server_at_another_address(new, client, uri, tmp_path, monkeypatch):
     tracker = unsent(new, monkeypatch, sent_to=uri)
     tracker._spool.close()
