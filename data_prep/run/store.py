@@ -89,7 +89,7 @@ def place(source: str) -> Path | Store:
         if not found:
             fs.info(root)  # says why
     except FileNotFoundError as error:
-        raise PrepError(f"no object at or below {shown(source)} ({shown(str(error))})") from error
+        raise PrepError(f"no object at or below {shown(source)} ({_reason(error)})") from error
     except Exception as error:  # each store raises its own
         raise PrepError(f"{shown(source)}: {_reason(error)}") from error
     files = {name: info for name, info in found.items() if info.get("type", "file") == "file" and not name.endswith("/")}
@@ -248,4 +248,5 @@ def _state(fs: AbstractFileSystem, name: str) -> dict[str, Any]:
 
 
 def _reason(error: Exception) -> str:
-    return shown(f"{type(error).__name__}: {error}")
+    """What happened; a web server's 403, which fsspec calls FileNotFoundError, is only in the cause."""
+    return shown(f"{type(error).__name__}: {error.__cause__ or error}")

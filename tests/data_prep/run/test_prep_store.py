@@ -5,6 +5,8 @@ import json
 import logging
 import re
 import shutil
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
 from unittest.mock import Mock
 
 import fsspec
@@ -98,7 +100,12 @@ def test_s3_gives_the_bytes_of_the_disk_in_threads_and_processes(tried, bucket):
     assert "bucket" not in json.dumps(tried.manifest())
 
 
-def test_what_is_absent_in_s3_is_named(bucket):
+def test_what_is_absent_in_s3_is_named_and_another_version_is_told_apart(bucket):
+    fs, name = fsspec.core.url_to_fs(f"{bucket}/readme.txt", use_listings_cache=False)
+    before = store._state(fs, name)
+    fs.pipe(name, b"xx volume")  # as many bytes
+    assert store._state(fs, name) != before
+    assert store._state(fs, name)["size"] == before["size"]
     for address in ("s3://bucket/none", "s3://nobucket/archive"):
         with pytest.raises(PrepError, match=rf"no object at or below {address}"):
             place(address)
@@ -201,6 +208,25 @@ def test_addresses_that_cannot_be_read_are_errors_that_name_them(tried, memory, 
     monkeypatch.setattr("fsspec.core.url_to_fs", Mock(side_effect=ImportError("Install s3fs to access S3")))
     with pytest.raises(PrepError, match=r"s3://bucket needs a package: pip install 'es_medical\[s3\]'"):
         place("s3://bucket")
+
+
+def test_web_server_that_forbids_is_told_from_one_that_has_nothing(tmp_path):
+    pytest.importorskip("aiohttp")
+
+    class Forbidding(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_error(403 if "secret" in self.path else 404)
+
+        do_HEAD, log_message = do_GET, Mock()
+
+    with HTTPServer(("127.0.0.1", 0), Forbidding) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        for name, said in (("secret.h5", "403"), ("none.h5", "404")):
+            address = f"http://127.0.0.1:{server.server_port}/{name}"
+            with pytest.raises(PrepError, match=rf"{address}.*{said}") as caught:
+                place(f"{address}?X-Amz-Signature={PASSWORD}")
+            assert PASSWORD not in str(caught.value)
+        server.shutdown()
 
 
 def test_only_fastmri_reads_addresses_and_nothing_is_written_to_one(tried, prep):
