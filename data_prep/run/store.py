@@ -231,15 +231,15 @@ def _fetched(stored: Stored, path: Path) -> str:
         fs, name = _opened(stored.address)
         before = _state(fs, name)
         fs.get_file(name, str(path))
-        if _state(fs, name) != before or before.get("size") not in (None, path.stat().st_size):
-            raise PrepError("it changed while it was read from its store")
-        return digest_or_nothing(path)
-    except Exception as error:
+        changed = _state(fs, name) != before or before.get("size") not in (None, path.stat().st_size)
+    except Exception as error:  # as in `place`
         path.unlink(missing_ok=True)
-        if isinstance(error, PrepError):
-            raise
         full = isinstance(error, OSError) and error.errno in FULL
         raise PrepError(NO_ROOM if full else UNREADABLE, f"({_reason(error)})") from error
+    if changed:
+        path.unlink()
+        raise PrepError("it changed while it was read from its store")
+    return digest_or_nothing(path)
 
 
 def _state(fs: AbstractFileSystem, name: str) -> dict[str, Any]:

@@ -208,6 +208,9 @@ def test_addresses_that_cannot_be_read_are_errors_that_name_them(tried, memory, 
     monkeypatch.setattr("fsspec.core.url_to_fs", Mock(side_effect=ImportError("Install s3fs to access S3")))
     with pytest.raises(PrepError, match=r"s3://bucket needs a package: pip install 'es_medical\[s3\]'"):
         place("s3://bucket")
+    with pytest.raises(PrepError) as caught:  # by a process of another machine
+        store._fetched(Stored("s3://bucket/a.h5", "a.h5", 1), tried.other)
+    assert (str(caught.value), "Install s3fs" in caught.value.detail) == ("can't be read from its store", True)
 
 
 def test_web_server_that_forbids_is_told_from_one_that_has_nothing(tmp_path):
