@@ -95,7 +95,7 @@ def place(source: str) -> Path | Store:
     files = {name: info for name, info in found.items() if info.get("type", "file") == "file" and not name.endswith("/")}
     if not files:
         raise PrepError(f"no object at or below {shown(source)}")
-    names = {name: name.removeprefix(root).lstrip("/") or PurePosixPath(name).name for name in files}
+    names = {name: name.removeprefix(root).lstrip("/") or shown(PurePosixPath(name).name) for name in files}
     objects = (Stored(fs.unstrip_protocol(name), names[name], info.get("size")) for name, info in files.items())
     return Store(source, tuple(sorted(objects, key=lambda one: one.name)), [*files] == [root])
 

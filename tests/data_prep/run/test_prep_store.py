@@ -213,22 +213,27 @@ def test_addresses_that_cannot_be_read_are_errors_that_name_them(tried, memory, 
     assert (str(caught.value), "Install s3fs" in caught.value.detail) == ("can't be read from its store", True)
 
 
-def test_web_server_that_forbids_is_told_from_one_that_has_nothing(tmp_path):
+def test_web_server_gives_a_file_forbids_it_or_has_nothing_and_no_signature_is_shown():
     pytest.importorskip("aiohttp")
 
-    class Forbidding(BaseHTTPRequestHandler):
+    class Answering(BaseHTTPRequestHandler):
         def do_GET(self):
-            self.send_error(403 if "secret" in self.path else 404)
+            self.send_response(next((code for name, code in {"a.h5": 200, "secret.h5": 403}.items() if name in self.path), 404))
+            self.send_header("Content-Length", "0")
+            self.end_headers()
 
         do_HEAD, log_message = do_GET, Mock()
 
-    with HTTPServer(("127.0.0.1", 0), Forbidding) as server:
+    with HTTPServer(("127.0.0.1", 0), Answering) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         for name, said in (("secret.h5", "403"), ("none.h5", "404")):
             address = f"http://127.0.0.1:{server.server_port}/{name}"
             with pytest.raises(PrepError, match=rf"{address}.*{said}") as caught:
                 place(f"{address}?X-Amz-Signature={PASSWORD}")
             assert PASSWORD not in str(caught.value)
+        found = place(f"http://127.0.0.1:{server.server_port}/a.h5?X-Amz-Signature={PASSWORD}")
+        assert PASSWORD not in str(found)
+        assert [one.name for one in found.objects] == ["a.h5"]
         server.shutdown()
 
 
