@@ -14,6 +14,8 @@ from es_medical.data.atomic import whole_or_not
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
+FORMAT = ("v110", "v110")  # of HDF5: the first in which all metadata have checksums
+
 
 class NewHDF5(NamedTuple):
     """An HDF5 file that is being written, and `check`, which raises OSError if something could not be written."""
@@ -23,7 +25,7 @@ class NewHDF5(NamedTuple):
 
 
 @contextmanager
-def whole_hdf5(path: Path, durable: bool = False, libver: tuple[str, str] | None = None) -> Iterator[NewHDF5]:
+def whole_hdf5(path: Path, durable: bool = False) -> Iterator[NewHDF5]:
     """Make an HDF5 file next to `path` under a temporary name, and rename it at the end, as `whole_or_not`.
 
     HDF5 cannot close a file after it failed to write to it: at the exit of the process it ends by signal 11. So it is told that
@@ -32,7 +34,6 @@ def whole_hdf5(path: Path, durable: bool = False, libver: tuple[str, str] | None
     Args:
         path: the file to write; its folder must exist.
         durable: wait until the file and its new name are on the disk.
-        libver: oldest and newest version of the format, as h5py takes them.
 
     Raises:
         OSError: no space is left, or the file cannot be written for another reason.
@@ -44,7 +45,7 @@ def whole_hdf5(path: Path, durable: bool = False, libver: tuple[str, str] | None
                 raise OSError(written.error.errno, os.strerror(written.error.errno or 0), str(path))
 
         try:
-            with h5py.File(written, "w", libver=libver) as file:
+            with h5py.File(written, "w", libver=FORMAT) as file:
                 yield NewHDF5(file, check)
         finally:
             check()

@@ -20,7 +20,6 @@ from es_medical.data.schema import COLUMNS, PIXELS, SCHEMA, SPLITS, SliceHeader,
 from es_medical.data.whole_hdf5 import whole_hdf5
 
 ATTRIBUTES = ("modality", "tool_version", "seed", "sigma", "acceleration", "center_fraction", "digest", "encoded_lines")
-FORMAT = ("v110", "v110")  # of HDF5: the first in which all metadata have checksums
 GROWTH = 64  # number of slices by which the pixel datasets grow
 
 
@@ -103,7 +102,7 @@ class SliceWriter:
     def __enter__(self) -> Self:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with ExitStack() as opened:
-            self._file, self._check = opened.enter_context(whole_hdf5(self.path, durable=True, libver=FORMAT))
+            self._file, self._check = opened.enter_context(whole_hdf5(self.path, durable=True))
             _create(self._file, self._stored_shapes())
             _describe(self._file, self.header, self.shapes.image)
             self._opened = opened.pop_all()

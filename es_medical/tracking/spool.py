@@ -102,11 +102,7 @@ class Spool:
 
     def keep(self, state: State) -> None:
         """Write the new state to `state.json`, atomically."""
-        from es_medical.data.atomic import whole_or_not  # here because es_medical.data loads torch
-
-        with whole_or_not(self.folder / STATE) as part:
-            fields = asdict(state)
-            part.write_text(json.dumps(fields | {"checksum": _checksum(fields)}))
+        _write_state(self.folder, state)
         self._state = state
 
     def append(self, event: Event) -> None:
@@ -189,6 +185,14 @@ def read_state(folder: Path) -> State | None:
         ) from error
 
 
+def _write_state(folder: Path, state: State) -> None:
+    from es_medical.data.atomic import whole_or_not  # here because es_medical.data loads torch
+
+    with whole_or_not(folder / STATE) as part:
+        fields = asdict(state)
+        part.write_text(json.dumps(fields | {"checksum": _checksum(fields)}))
+
+
 def files_checksum(path: Path) -> int:
     """Checksum of a file, or of the files in a folder but for MLmodel, which is completed when the model is sent."""
     files = sorted(item for item in path.rglob("*") if item.is_file() and item.name != "MLmodel") if path.is_dir() else [path]
@@ -206,18 +210,26 @@ def _checksum(fields: dict[str, Any]) -> int:
 
 def spools(folder: Path) -> list[Path]:
     """Return the spools at `folder` and directly inside it, sorted by name."""
-    candidates = [folder, *sorted(folder.iterdir())] if folder.is_dir() else []
-    return [path for path in candidates if (path / STATE).is_file()]
+    inside = sorted(path for path in folder.iterdir() if not path.name.startswith(".")) if folder.is_dir() else []
+    return [path for path in (folder, *inside) if (path / STATE).is_file()]
 
 
 def open_spool(folder: Path, run_id: str | None) -> Spool:
-    """Open the unsent spool of the run to continue, or a new one, with the run's id as key: its `resume_id` stays the same."""
+    """Open the unsent spool of the run to continue, or a new one, with the run's id as key: its `resume_id` stays the same.
+
+    A process that is killed meanwhile leaves no folder that is not a spool: the next new one removes it.
+    """
+    from es_medical.data.atomic import whole_folder_or_not  # here because es_medical.data loads torch
+
     for path in spools(folder) if run_id is not None else []:
         with suppress(SpoolBusyError, ValueError):  # a damaged one is another run's, or lost: told when it is sent
             state = read_state(path)
             if state is not None and run_id in (state.key, state.run_id):
                 return Spool(path)
-    return Spool(folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}", run_id)
+    path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}"
+    with whole_folder_or_not(path) as made:
+        _write_state(made, State(key=run_id or uuid.uuid4().hex))
+    return Spool(path)
 
 
 def abandoned(folder: Path, mine: Path) -> list[Path]:

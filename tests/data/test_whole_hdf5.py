@@ -46,3 +46,24 @@ def test_the_file_is_as_it_was_written(tmp_path):
     with h5py.File(tmp_path / "x.h5") as file:
         for i in range(20):
             np.testing.assert_array_equal(file[f"x{i}"], np.random.default_rng(i).normal(size=(64, 64)).astype("f4"))
+
+
+def test_a_flipped_bit_is_an_error_or_changes_no_number(tmp_path):
+    """Also one in the lists of chunks and filters, which have checksums only in newer formats."""
+    path, values, rng = tmp_path / "x.h5", np.arange(96, dtype="f4").reshape(12, 8), np.random.default_rng(0)
+    with whole_hdf5(path) as (file, _):
+        for name in "ab":
+            file.create_dataset(name, data=values, maxshape=(None, 8), chunks=(1, 8), fletcher32=True)
+    whole, found = path.read_bytes(), 0
+    for place in rng.integers(len(whole), size=250):
+        changed = bytearray(whole)
+        changed[place] ^= 1 << rng.integers(8)
+        path.write_bytes(changed)
+        try:
+            with h5py.File(path) as file:
+                read = [file[name][()] for name in "ab"]
+        except Exception:
+            found += 1
+        else:
+            assert all(np.array_equal(x, values) for x in read), place
+    assert found > 50

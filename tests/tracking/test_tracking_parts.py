@@ -2,6 +2,7 @@ import importlib
 import os
 import sqlite3
 import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from es_medical.tracking.server import (
     shown,
     sqlite_path,
 )
-from es_medical.tracking.spool import Spool, SpoolBusyError, is_held, open_spool, read_state, take_lock
+from es_medical.tracking.spool import Spool, SpoolBusyError, is_held, open_spool, read_state, spools, take_lock
 from es_medical.tracking.system import TerminatedError, environment, git_commit, status_of
 
 # --- names
@@ -268,3 +269,15 @@ def test_telemetry_of_mlflow_is_off_even_if_mlflow_was_imported_before(monkeypat
     import_mlflow()
     assert telemetry.get_telemetry_client() is None
     assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"
+
+
+def test_a_process_that_is_killed_while_it_makes_a_spool_leaves_nothing_for_long(tmp_path):
+    code = (
+        "import os, sys; from pathlib import Path; from es_medical.tracking import spool; from es_medical.data import atomic\n"
+    )
+    code += "Path.replace = lambda *_: os._exit(9)\nspool.open_spool(Path(sys.argv[1]), None)"
+    assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == 9
+    assert len(list(tmp_path.iterdir())) == 1
+    assert spools(tmp_path) == []
+    open_spool(tmp_path, None).close()
+    assert list(tmp_path.iterdir()) == spools(tmp_path)
