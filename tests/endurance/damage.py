@@ -65,8 +65,7 @@ def _matrix(path: Path) -> Any:
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        shape = np.load(path)["indptr"].size - 1
-        geometry = type("Geometry", (), {"shape": (6, shape // 6), "size": (32, 32)})
+        geometry = type("Geometry", (), {"shape": (6, 46), "size": (32, 32)})
         found = ct_matrix._read(path, geometry)
     return [digest(found.data), digest(found.indices), digest(found.indptr)]
 
