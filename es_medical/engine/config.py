@@ -235,13 +235,17 @@ def say_cause_alone(parser: ConfigParser) -> None:
 
 
 def cause(error: BaseException) -> BaseException:
-    """Return the exception inside MONAI's wrappers, which are RuntimeErrors.
+    """Return the exception inside MONAI's wrappers, which are RuntimeErrors; one of torch's in words that say what is missing.
 
     >>> cause(ValueError("lr"))
     ValueError('lr')
+    >>> cause(RuntimeError("could not create a primitive"))
+    MemoryError('could not create a primitive (torch says so when it is out of memory)')
     """
     while type(error) is RuntimeError and error.__cause__ is not None:
         error = error.__cause__
+    if type(error) is RuntimeError and str(error).startswith("could not create a "):
+        return MemoryError(f"{error} (torch says so when it is out of memory)")
     return error
 
 
