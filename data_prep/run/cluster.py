@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
@@ -14,7 +14,7 @@ from typing import Any
 import dask
 import torch
 from dask.tokenize import normalize_token, tokenize
-from distributed import Client, Future, KilledWorker, LocalCluster, WorkerPlugin, get_worker, wait
+from distributed import Client, Future, KilledWorker, LocalCluster, WorkerPlugin, get_worker
 
 from data_prep.run.manifest import LOST, PrepError, Pseudonyms, only_writer
 from data_prep.run.parts import Part, part_of, parts_folder, read_part, whole_parts
@@ -125,15 +125,16 @@ class Cluster:
             PrepError: no process is left.
         """
         waited = 0
-        while not future.done() and waited < PATIENCE:
-            with suppress(TimeoutError):
-                wait([future], timeout=LOOK)
+        while waited < PATIENCE:
+            try:  # also where it is done: a result is lost with its process, and made again by another one
+                return future.result(timeout=LOOK)
+            except TimeoutError:
+                if future.status == "error":
+                    raise
             waited = 0 if self.client.nthreads() else waited + LOOK
             if self.client.cluster is not None:
                 self.client.cluster.scale(len(self.client.cluster.worker_spec))
-        if not future.done():
-            raise PrepError("no process is left: start the command again, it goes on with the finished volumes")
-        return future.result()
+        raise PrepError("no process is left: start the command again, it goes on with the finished volumes")
 
     def tidy(self) -> None:
         """Remove the parts of other runs, where the parts are kept."""

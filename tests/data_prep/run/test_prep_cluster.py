@@ -3,6 +3,7 @@
 import pickle
 import re
 import shutil
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import h5py
@@ -13,11 +14,12 @@ from raw import phantom, seen_by_coils, to_kspace
 from torch.utils.data import DataLoader
 
 from data_prep.run import cluster, parts
+from data_prep.run.manifest import PrepError
 from data_prep.run.options import Engine, holds
 from es_medical.data import SliceDataset, SliceWriter, file_digest, read_header
 
 KILLED = ("key", SimpleNamespace(address="tcp://127.0.0.1:1"), 4)
-distributed = pytest.importorskip("distributed")
+dask, distributed = map(pytest.importorskip, ("dask", "distributed"))
 
 
 @pytest.fixture(scope="module")
@@ -227,3 +229,22 @@ def test_scheduler_that_is_not_there_and_two_choices_of_processes_are_errors(tri
     monkeypatch.setattr(cluster, "WAIT", 0.2)
     assert "no scheduler at tcp://127.0.0.1:9" in tried.run("--scheduler", "tcp://127.0.0.1:9", code=1)
     assert "--workers and --scheduler: expected one of them" in tried.run("--scheduler", "x", "--workers", 2, code=1)
+
+
+@pytest.mark.parametrize("back", [True, False])
+def test_result_that_is_lost_with_its_process_is_made_again_and_not_waited_for_without_end(tmp_path, monkeypatch, back):
+    monkeypatch.setattr(cluster, "LOOK", 0.1)
+    monkeypatch.setattr(cluster, "PATIENCE", 20 if back else 0.3)
+    monkeypatch.setattr(distributed.Future, "done", lambda _: True)  # as long as nobody knows that the process has ended
+    soon = dask.config.set({"distributed.deploy.lost-worker-timeout": "0.1s"})
+    alone = {"threads_per_worker": 1, "processes": False, "dashboard_address": "127.0.0.1:0", "silence_logs": 50}
+    with soon, distributed.LocalCluster(n_workers=1, **alone) as local, distributed.Client(local) as client:
+        future = client.submit(pow, 2, 3)
+        distributed.wait([future])
+        for worker in [*local.workers.values()]:
+            local.sync(worker.close)
+        if not back:
+            local.worker_spec.clear()
+        expected = nullcontext() if back else pytest.raises(PrepError, match="no process is left")
+        with expected:
+            assert cluster.Cluster(client, tmp_path, None, False)._result(future) == 8
