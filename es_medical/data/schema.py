@@ -12,6 +12,7 @@ import copy
 import hashlib
 import json
 import time
+import zlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -262,8 +263,18 @@ def _read_header(path: str | Path) -> SliceHeader:
     return header
 
 
+TEXTS, TEXT_CHECKSUM = ("operator", "configuration", "source_digests", "modality", "digest", "tool_version"), "text_checksum"
+
+
+def text_checksum(attributes: Mapping[str, Any]) -> int:
+    """Checksum of the text in a header (the angles of views, say), of which HDF5 keeps none."""
+    return zlib.crc32("\n".join(str(attributes[name]) for name in TEXTS).encode())
+
+
 def _header(file: h5py.File) -> SliceHeader:
     attributes, (n, *shape) = file.attrs, file["measurement"].shape
+    if TEXT_CHECKSUM in attributes and attributes[TEXT_CHECKSUM] != text_checksum(attributes):
+        raise ValueError("text that is not what was written")
     height, width = attributes.get("size", shape[-2:])
     coils = shape[1] if len(shape) == 4 else 0
     channels = int(attributes.get("channels", shape[0]))  # older files: k-space and sinograms

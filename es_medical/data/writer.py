@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from es_medical.data.schema import COLUMNS, PIXELS, SCHEMA, SPLITS, SliceHeader, SliceRecord
+from es_medical.data.schema import COLUMNS, PIXELS, SCHEMA, SPLITS, TEXT_CHECKSUM, SliceHeader, SliceRecord, text_checksum
 from es_medical.data.whole_hdf5 import whole_hdf5
 
 ATTRIBUTES = ("modality", "tool_version", "seed", "sigma", "acceleration", "center_fraction", "digest", "encoded_lines")
@@ -208,3 +208,4 @@ def _describe(file: h5py.File, header: SliceHeader, image: tuple[int, ...]) -> N
         file.attrs[name] = json.dumps(dict(getattr(header, name)), sort_keys=True)
     for name in ATTRIBUTES:
         file.attrs[name] = getattr(header, name)
+    file.attrs[TEXT_CHECKSUM] = text_checksum(file.attrs)

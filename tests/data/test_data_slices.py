@@ -265,6 +265,15 @@ def test_exception_leaves_the_older_file_and_no_temporary_one(slice_file):
     assert [path.name for path in slice_file.parent.iterdir()] == ["slices.h5"]
 
 
+def test_a_changed_character_of_the_operator_is_an_error(slice_file):
+    """HDF5 keeps no checksum of text: an angle of another value would be another operator, unseen."""
+    content = slice_file.read_bytes()
+    assert content.count(b'{"sigma": 0.05}') == 1
+    slice_file.write_bytes(content.replace(b'{"sigma": 0.05}', b'{"sigma": 0.15}'))
+    with pytest.raises(ValueError, match=r"slices\.h5.*not what was written"):
+        read_header(slice_file)
+
+
 def test_full_disk_ends_the_writing_at_once_and_leaves_nothing(tmp_path):
     """The first slice that does not fit is an error: a preparation does not go on for hours (see test_whole_hdf5)."""
     before, made = resource.getrlimit(resource.RLIMIT_FSIZE), list[int]()

@@ -23,8 +23,8 @@ from PIL import Image
 from es_medical.data.atomic import whole_folder_or_not
 
 FLIPS = 40
-FOUND, SAME, NAME, SILENT = "found and named", "no other result", "a name differs", "another result, unseen"
-UNNAMED = "found, but the message does not name the file"
+FOUND, SAME, NAME, SILENT = "found and named", "no other result", "a name differs", "another result that nobody sees"
+UNNAMED = "found and not named"
 
 
 class Kind(NamedTuple):

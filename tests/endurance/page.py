@@ -11,10 +11,10 @@ from endurance.kills import STAGES
 
 INTRO = """# What happens when something breaks
 
-Every row was run, by `python -m tests.endurance --minutes 45 --seed 101 --out results.json` (with `--only "^kill -9"`, a part),
-and this page was written from the results by `python -m tests.endurance --page docs/reliability.md --results results.json`.
-The commands are those that a user types, on an archive of four CT patients of three slices each, a network of two levels and
-three epochs.
+Every row was run, by `python -m tests.endurance --minutes 45 --seed 0 --out results.json`, in parts (`--only "^kill -9"`; seeds
+are at the end), and this page was written from the results by `python -m tests.endurance --page docs/reliability.md --results
+results.json`. The commands are those that a user types, on an archive of four CT patients of three slices each, a network of
+two levels and three epochs.
 
 **Kills.** A command is killed by `kill -9`, at a random moment, or before or shortly after a random call of a function, up to
 eight times, and typed again each time (`--resume true` once there is a checkpoint) until it ends. *Right* means: equal to an
@@ -36,7 +36,7 @@ OPEN = """
   preparation cannot be seen. Their SHA-256 is kept, so that a later change is.
 - As long as a slice file is up to date, so is its manifest: a file that is left out and changes (a scan that is no longer a CT
   image, say) is not listed anew.
-- Of text in a slice file (salted names of slices, subjects, volumes) and in `reconstructions.h5`, HDF5 keeps no checksum: a
+- Of the names in a slice file (salted, of slices, subjects, volumes) and in `reconstructions.h5`, HDF5 keeps no checksum: a
   flipped bit there changes a name, never a number. A split of another name is an error.
 - DICOM files that were written, the database of MLflow and the numbers on the page `overview.html` have no checksum of ours.
 - Slice files, logs and calibrations of versions before 0.2 have no checksums; their weights do.
