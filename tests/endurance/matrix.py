@@ -1,9 +1,11 @@
 """Every method of every bundle, trained by one process and by two that torchrun starts: losses, scores and weights agree.
 
-    python -m tests.endurance.matrix
+    python tests/endurance/matrix.py
 
-Gradient accumulation and bfloat16 have rows of their own. Tiny networks and images, gloo, on the CPU. It takes some
-minutes and is not collected by the suite. Exit status 1 if a training failed or differs.
+Gradient accumulation and bfloat16 have rows of their own. Two processes take batches of two slices, one each. A product with
+one slice can round differently from one with two, which CT, bfloat16 and the solvers of methods that learn nothing amplify:
+there, the single process takes its slices one by one, and adds up their gradients. Tiny networks and images, gloo, on the CPU.
+It takes some minutes and is not collected by the suite. Exit status 1 if a training failed or differs.
 """
 
 import argparse
@@ -26,30 +28,27 @@ from tiny import CASES, runs, steps, workflow, write_slices_for  # noqa: E402
 
 from es_medical.methods import METHODS  # noqa: E402
 
-SPLITS = {"train": 5, "val": 2, "test": 3}  # the last batch has one slice, for two processes
+SPLITS = {"train": 5, "val": 2, "test": 2}  # the last batch has one slice, for two processes
 ONE, TWO = "one", "two"
 KINDS = ("train/", "val/", "test/")
-CLOSE, CLOSE_TV, CLOSE_WEIGHTS = 1e-3, 2e-2, 1e-4
-"""Largest relative difference of a loss or score, of total variation (whose iterations end at this tolerance), and largest
-median difference of weights, each of which a step changes by up to 0.01."""
+CLOSE, CLOSE_WEIGHTS = 1e-3, 1e-3
+"""Largest relative difference of a loss or score, and of weights, each of which a step changes by up to 0.01."""
 ACCUMULATED: dict[str, Any] = {"batch_size": 2, "accumulate": 2}
 
 
 class Row(NamedTuple):
-    """A training, and how far the two results are apart: curves and scores, relative; weights, median and maximum."""
+    """A training, and how far its two results are apart at most: curves and scores, relative, and weights."""
 
     name: str
     values: float = 0.0
     worst: str = ""
-    median: float = 0.0
-    maximum: float = 0.0
+    weights: float = 0.0
     fault: str = ""
 
     @property
     def passed(self) -> bool:
         """Whether both trainings ended, with equal results up to rounding."""
-        close = CLOSE_TV if self.name.endswith(" tv") else CLOSE
-        return not self.fault and self.values < close and self.median < CLOSE_WEIGHTS
+        return not self.fault and self.values < CLOSE and self.weights < CLOSE_WEIGHTS
 
 
 class Training(NamedTuple):
@@ -61,7 +60,9 @@ class Training(NamedTuple):
 
     def run(self, folder: Path, uri: str, *overlays: str) -> None:
         """Train in this process, or as one of several."""
-        own = {"experiment": f"{folder.name}-{self.name}", "logging_file": False}
+        own: dict[str, Any] = {"experiment": f"{folder.name}-{self.name}", "logging_file": False}
+        if folder.name == ONE and (self.case == "lidc_ct" or "amp" in self.knobs or not METHODS[self.knobs["method"]].trained):
+            own |= {"batch_size": 1, "accumulate": 2 * self.knobs.get("accumulate", 1)}
         place, data = folder / self.name, folder.parent / f"{self.case}.h5"
         one = workflow(["train.yaml", *overlays], place, data, uri, self.case, **(self.knobs | own))
         one.initialize()
@@ -135,8 +136,7 @@ def compare(name: str, folder: Path, client: Any) -> Row:
         chosen = [run.data.params.get("weight") for run in (one, two)]
         return Row(name, apart[worst], worst, fault="" if chosen[0] == chosen[1] else f"other weight of the penalty: {chosen}")
     states = [torch.load(path)["reconstructor"] for path in weights]
-    gap = torch.cat([(states[1][key] - value).abs().flatten() for key, value in states[0].items()]).double()
-    return Row(name, apart[worst], worst, float(gap.median()), float(gap.max()))
+    return Row(name, apart[worst], worst, max(float((states[1][key] - value).abs().max()) for key, value in states[0].items()))
 
 
 def _apart(one: list[tuple[int, float]], two: list[tuple[int, float]]) -> float:
@@ -149,13 +149,13 @@ def _apart(one: list[tuple[int, float]], two: list[tuple[int, float]]) -> float:
 
 def table(rows: Sequence[Row]) -> str:
     """Return the rows as text, and a summary."""
-    lines = [f"{'':45s} {'values':>8s} {'weights: median':>15s} {'maximum':>8s}  worst value, or fault"]
+    lines = [f"{'':45s} {'values':>8s} {'weights':>8s}  worst value, or fault"]
     for row in rows:
-        numbers = f"{row.values:8.1e} {row.median:15.1e} {row.maximum:8.1e}"
-        lines.append(f"{row.name:45s} {numbers}  {'' if row.passed else 'FAULT '}{row.fault or row.worst}")
+        last = row.worst if row.passed else f"FAULT {row.fault or row.worst}"
+        lines.append(f"{row.name:45s} {row.values:8.1e} {row.weights:8.1e}  {last}")
     passed = [row for row in rows if row.passed]
-    limits = [max((getattr(row, name) for row in passed), default=0.0) for name in ("values", "median")]
-    lines.append(f"{len(passed)} of {len(rows)} agree: values to {limits[0]:.1e}, the median of weights to {limits[1]:.1e}")
+    limits = [max((getattr(row, name) for row in passed), default=0.0) for name in ("values", "weights")]
+    lines.append(f"{len(passed)} of {len(rows)} agree: values to {limits[0]:.1e}, weights to {limits[1]:.1e}")
     return "\n".join(lines)
 
 
