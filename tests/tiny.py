@@ -4,10 +4,12 @@ import functools
 from pathlib import Path
 from typing import Any
 
+import h5py
 import torch
 from monai.bundle import ConfigParser, ConfigWorkflow
 
 from es_medical.data import Shapes, SliceHeader, SliceRecord, SliceWriter
+from es_medical.data.hdf5 import write_texts
 from es_medical.physics import (
     MRI,
     CompressedSensing,
@@ -71,6 +73,12 @@ def smooth_maps(coils: int, size: tuple[int, int], seed: int = 0) -> torch.Tenso
     coarse = torch.randn(2, coils, 3, 3, generator=torch.Generator().manual_seed(seed)) + 0.5
     maps = torch.nn.functional.interpolate(coarse, size, mode="bilinear")
     return maps / maps.square().sum((0, 1)).sqrt()
+
+
+def set_texts(file: h5py.File, name: str, texts: list[str]) -> None:
+    """Replace a column of names in a slice file, whose text has a fixed length."""
+    del file[name]
+    write_texts(file, name, texts)
 
 
 def write_slices(

@@ -20,7 +20,7 @@ import torch
 from data_prep.run.plan import Made, Plan, Task
 from es_medical.data import SliceRecord, SliceWriter, file_digest
 from es_medical.data.atomic import PARTIAL
-from es_medical.data.hdf5 import PARTS_KEPT, read_row
+from es_medical.data.hdf5 import PARTS_KEPT, read_row, read_text, write_text
 from es_medical.data.schema import COLUMNS, PIXELS, open_slices
 from es_medical.data.virtual import Place
 
@@ -62,7 +62,7 @@ class _PartWriter(SliceWriter):
     results: Sequence[Result] = ()
 
     def _finish(self) -> None:
-        self._file.attrs[RESULTS] = json.dumps(self.results)
+        write_text(self._file.attrs, RESULTS, json.dumps(self.results))
         super()._finish()
 
 
@@ -102,7 +102,7 @@ def part_of(plan: Plan[Any], tasks: Sequence[Task[Any]], folder: Path, key: str)
     for path in folder.glob(f"{key}.*.h5"):
         if path.name == _named(key, path):
             with open_slices(path) as file:
-                results = [Result(*result) for result in json.loads(file.attrs[RESULTS])]
+                results = [Result(*result) for result in json.loads(read_text(file.attrs, RESULTS))]
             if not any(result.failure for result in results):
                 return Part(path.name, results, again=True)
         path.unlink()

@@ -2,7 +2,7 @@
 
 import errno
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from traceback import walk_tb
@@ -73,7 +73,7 @@ def missing_filter(data: h5py.Dataset) -> str:
 
 def lost_parts(file: h5py.File) -> str:
     """Which parts of a slice file are missing or changed, see `es_medical.data.virtual`; "" if none."""
-    kept = json.loads(file.attrs.get(PARTS_KEPT, "{}"))
+    kept = json.loads(read_text(file.attrs, PARTS_KEPT, "{}"))
     lost = sorted(name for name, size in kept.items() if _size(Path(file.filename).parent / name) != size)
     if not lost:
         return ""
@@ -86,6 +86,25 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return -1
+
+
+def write_text(attributes: h5py.AttributeManager, name: str, text: str) -> None:
+    """Write text of a fixed length: HDF5 checks it up to 64 kB, and can loop without end in a damaged heap of other text."""
+    content = text.encode()
+    attributes.create(name, content, dtype=h5py.string_dtype("utf-8", max(len(content), 1)))
+
+
+def write_texts(file: h5py.File, name: str, texts: Sequence[str]) -> None:
+    """Write a column of text, as long as its longest one: HDF5 has checksums of it, of text of any length it has none."""
+    contents = [text.encode() for text in texts]
+    values = np.array(contents, h5py.string_dtype("utf-8", max(1, *map(len, contents))))
+    file.create_dataset(name, data=values, chunks=(min(256, len(values)),), fletcher32=True)
+
+
+def read_text(attributes: h5py.AttributeManager, name: str, default: str = "") -> str:
+    """Read text of a fixed length, or of any, as files of before have it. Raises KeyError if it is absent without a default."""
+    value = attributes.get(name, default) if default else attributes[name]
+    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def read_row(file: h5py.File, name: str, row: int) -> NDArray:

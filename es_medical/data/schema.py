@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from es_medical import __version__
-from es_medical.data.hdf5 import damage_as, lost_parts, overstated, raised_by_h5py, why_closed
+from es_medical.data.hdf5 import damage_as, lost_parts, overstated, raised_by_h5py, read_text, why_closed
 
 SCHEMA = 1
 PIXELS = ("measurement", "image", "maps")
@@ -187,9 +187,8 @@ def open_slices(path: str | Path) -> h5py.File:
         with damage_as(damaged(path)):
             schema = file.attrs.get("schema")
             if not (isinstance(schema, np.integer) and schema == SCHEMA and "measurement" in file):
-                raise ValueError(
-                    f"{path} is no slice file of schema {SCHEMA} (its schema: {schema}): make it anew with data_prep"
-                )
+                cause = f"damaged, or no slice file of schema {SCHEMA} (its schema: {schema})"
+                raise ValueError(f"{path} is {cause}: make it anew with data_prep")
             if cause := lost_parts(file):
                 raise ValueError(f"{path}: {cause}, or make it anew with data_prep")
             for name in (*PIXELS, "mask", "matrix", *COLUMNS):
@@ -266,9 +265,9 @@ def _read_header(path: str | Path) -> SliceHeader:
 TEXTS, TEXT_CHECKSUM = ("operator", "configuration", "source_digests", "modality", "digest", "tool_version"), "text_checksum"
 
 
-def text_checksum(attributes: Mapping[str, Any]) -> int:
-    """Checksum of the text in a header (the angles of views, say), of which HDF5 keeps none."""
-    return zlib.crc32("\n".join(str(attributes[name]) for name in TEXTS).encode())
+def text_checksum(attributes: h5py.AttributeManager) -> int:
+    """Checksum of the text in a header (the angles of views, say), of which HDF5 keeps none above 64 kB."""
+    return zlib.crc32("\n".join(read_text(attributes, name) for name in TEXTS).encode())
 
 
 def _header(file: h5py.File) -> SliceHeader:
@@ -284,13 +283,13 @@ def _header(file: h5py.File) -> SliceHeader:
         acceleration=float(attributes["acceleration"]),
         center_fraction=float(attributes["center_fraction"]),
         seed=int(attributes["seed"]),
-        configuration=json.loads(attributes["configuration"]),
-        source_digests=json.loads(attributes["source_digests"]),
-        modality=str(attributes["modality"]),
-        operator=json.loads(attributes.get("operator", "{}")),
+        configuration=json.loads(read_text(attributes, "configuration")),
+        source_digests=json.loads(read_text(attributes, "source_digests")),
+        modality=read_text(attributes, "modality"),
+        operator=json.loads(read_text(attributes, "operator", "{}")),
         matrix=torch.from_numpy(file["matrix"][()]) if "matrix" in file else None,
-        digest=str(attributes["digest"]),
-        tool_version=str(attributes["tool_version"]),
+        digest=read_text(attributes, "digest"),
+        tool_version=read_text(attributes, "tool_version"),
         encoded_lines=int(attributes.get("encoded_lines", 0)),
         size=(int(height), int(width)),
         coils=int(coils),

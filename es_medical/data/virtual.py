@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from es_medical.data.hdf5 import PARTS_KEPT
+from es_medical.data.hdf5 import PARTS_KEPT, write_text
 from es_medical.data.writer import SliceWriter
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ class VirtualWriter(SliceWriter):
                 layout[at : at + stop - first] = source[first:stop]
                 at += stop - first
             self._file.create_virtual_dataset(name, layout, fillvalue=np.nan)
-        self._file.attrs[PARTS_KEPT] = json.dumps({name: part.stat().st_size for part, name in names.items()})
+        sizes = {name: part.stat().st_size for part, name in names.items()}
+        write_text(self._file.attrs, PARTS_KEPT, json.dumps(sizes))
         super()._finish()
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from es_medical.data.hdf5 import write_text, write_texts
 from es_medical.data.schema import COLUMNS, PIXELS, SCHEMA, SPLITS, TEXT_CHECKSUM, SliceHeader, SliceRecord, text_checksum
 from es_medical.data.whole_hdf5 import whole_hdf5
 
@@ -172,7 +173,11 @@ class SliceWriter:
             if name not in ("mask", "matrix") and not data.is_virtual:
                 data.resize(self.n, axis=0)
         for name in COLUMNS:
-            self._file[name][...] = [row[name] for row in self._rows]
+            values = [row[name] for row in self._rows]
+            if name in self._file:
+                self._file[name][...] = values
+            else:
+                write_texts(self._file, name, values)
 
 
 def _pixels(x: Tensor, name: str, key: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -184,7 +189,7 @@ def _pixels(x: Tensor, name: str, key: str, shape: tuple[int, ...]) -> np.ndarra
 
 
 def _create(file: h5py.File, pixels: Mapping[str, tuple[int, ...]]) -> None:
-    """Make empty, resizable datasets: one chunk per slice for pixels, 256 rows per chunk for the others.
+    """Make empty, resizable datasets for all but text: one chunk per slice for pixels, 256 rows per chunk for the others.
 
     HDF5 checks the other numbers whenever they are read; the pixels have checksums in a column, which are checked once, since
     a training reads them again and again.
@@ -193,8 +198,9 @@ def _create(file: h5py.File, pixels: Mapping[str, tuple[int, ...]]) -> None:
     first = {name: columns[name] for name in columns if name == "measurement"}
     for name, (shape, dtype) in (first | COLUMNS | columns).items():
         chunks = (1 if name in pixels else 256, *shape)
-        checked = name not in pixels and not h5py.check_string_dtype(np.dtype(dtype))  # HDF5 has no checksums of text
-        file.create_dataset(name, (0, *shape), dtype, maxshape=(None, *shape), chunks=chunks, fletcher32=checked)
+        if not h5py.check_string_dtype(np.dtype(dtype)):
+            maxshape, checked = (None, *shape), name not in pixels
+            file.create_dataset(name, (0, *shape), dtype, maxshape=maxshape, chunks=chunks, fletcher32=checked)
 
 
 def _describe(file: h5py.File, header: SliceHeader, image: tuple[int, ...]) -> None:
@@ -205,7 +211,11 @@ def _describe(file: h5py.File, header: SliceHeader, image: tuple[int, ...]) -> N
         file.create_dataset("matrix", data=header.matrix.detach().cpu().to(torch.float32).numpy(), fletcher32=True)
     file.attrs["size"], file.attrs["channels"] = image[1:], image[0]
     for name in ("operator", "configuration", "source_digests"):
-        file.attrs[name] = json.dumps(dict(getattr(header, name)), sort_keys=True)
+        write_text(file.attrs, name, json.dumps(dict(getattr(header, name)), sort_keys=True))
     for name in ATTRIBUTES:
-        file.attrs[name] = getattr(header, name)
+        value = getattr(header, name)
+        if isinstance(value, str):
+            write_text(file.attrs, name, value)
+        else:
+            file.attrs[name] = value
     file.attrs[TEXT_CHECKSUM] = text_checksum(file.attrs)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -265,13 +266,35 @@ def test_exception_leaves_the_older_file_and_no_temporary_one(slice_file):
     assert [path.name for path in slice_file.parent.iterdir()] == ["slices.h5"]
 
 
-def test_a_changed_character_of_the_operator_is_an_error(slice_file):
-    """HDF5 keeps no checksum of text: an angle of another value would be another operator, unseen."""
+@pytest.mark.parametrize(("more", "cause"), [(0, "is damaged"), (70_000, "not what was written")])
+def test_a_changed_character_of_the_operator_is_an_error(tmp_path, more, cause):
+    """HDF5 keeps no checksum of long text: an angle of another value would be another operator, unseen."""
+    path, known = tmp_path / "slices.h5", b'"angle": 0.05'
+    with SliceWriter(path, replace(make_header(), operator={"angle": 0.05, "more": "x" * more}), SIZE) as writer:
+        writer.append(make_record(0))
+    content = path.read_bytes()
+    assert content.count(known) == 1
+    path.write_bytes(content.replace(known, b'"angle": 0.15'))
+    with pytest.raises(ValueError, match=rf"slices\.h5.*{cause}"):
+        read_header(path)
+
+
+def test_a_changed_name_is_an_error(slice_file):
     content = slice_file.read_bytes()
-    assert content.count(b'{"sigma": 0.05}') == 1
-    slice_file.write_bytes(content.replace(b'{"sigma": 0.05}', b'{"sigma": 0.15}'))
-    with pytest.raises(ValueError, match=r"slices\.h5.*not what was written"):
-        read_header(slice_file)
+    key = SliceDataset(slice_file, "train").ids[0].encode()
+    slice_file.write_bytes(content.replace(key, key[:-1] + b"?"))
+    with pytest.raises(ValueError, match=r"slices\.h5.*damaged"):
+        SliceDataset(slice_file, "train")
+
+
+def test_texts_of_any_length_are_read_as_they_were_written(tmp_path):
+    path, names = tmp_path / "slices.h5", ["", "a", "Größe", "x" * 300]
+    with SliceWriter(path, replace(make_header(), digest=""), SIZE) as writer:
+        for i, name in enumerate(names):
+            writer.append(make_record(i)._replace(subject=name, split="train"))
+    with h5py.File(path) as file:
+        assert file["subject"].asstr()[:].tolist() == names
+    assert read_header(path).digest == ""
 
 
 def test_full_disk_ends_the_writing_at_once_and_leaves_nothing(tmp_path):

@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from tiny import causes, execute, workflow, write_slices
+from tiny import causes, execute, set_texts, workflow, write_slices
 
 from es_medical.data.pixels import Pixels, cut
 from es_medical.engine.training_data import preparation, refuse_seen, seen, warn_of_other_pixels
@@ -29,9 +29,9 @@ def people(path, subjects, tests="d", salt="", sources=True, **options):
     rest = [letter for letter in subjects if letter not in tests]
     splits = ["test" if letter in tests else "val" if letter == rest[0] else "train" for letter in subjects]
     with h5py.File(path, "r+") as file:
-        file["split"][...] = splits
-        file["subject"][...] = [salt + letter for letter in subjects]
-        file["source"][...] = [f"file of {letter}" if sources else "" for letter in subjects]
+        set_texts(file, "split", splits)
+        set_texts(file, "subject", [salt + letter for letter in subjects])
+        set_texts(file, "source", [f"file of {letter}" if sources else "" for letter in subjects])
     return path
 
 
@@ -91,11 +91,11 @@ def test_what_a_file_has_on_both_sides_says_nothing(tmp_path):
     """All slices of a demo come from one template: its own split is the one that counts."""
     file = people(tmp_path / "demo.h5", "abcd")
     with h5py.File(file, "r+") as one:
-        one["source"][...] = "template"
+        set_texts(one, "source", ["template"] * 4)
     refuse_seen(seen(file), file, "models")
     assert len(seen(file)) == 3
     with h5py.File(file, "r+") as one:
-        one["subject"][...] = "volunteer"
+        set_texts(one, "subject", ["volunteer"] * 4)
     refuse_seen(seen(file), file, "models")
     assert len(seen(file)) == 0
 

@@ -11,7 +11,7 @@ import numpy as np
 import pydicom
 import pytest
 from dicom_parts import MARKER, OBLIQUE, points, save, source_plane, validator_errors, values_of, write_source
-from tiny import names, write_slices
+from tiny import names, set_texts, write_slices
 
 from es_medical.data import SliceDataset
 from es_medical.data.geometry import Geometry
@@ -27,7 +27,7 @@ def slice_file(folder, planes=None, spacing=(float("nan"),) * 2, split=None):
     path = write_slices(folder / "slices.h5", SIZE, split or {"test": N}, scale=(SCALE, OFFSET), spacing=spacing)
     with h5py.File(path, "r+") as file:
         if split is None:
-            file["subject"][:] = ["0123abcd"] * N
+            set_texts(file, "subject", ["0123abcd"] * N)
             file["slice"][:] = range(N)
         for i, plane in enumerate(planes or ()):
             for name in ("position", "orientation", "spacing", "slice_spacing"):
