@@ -207,7 +207,7 @@ class SaveReconstructions:
                 for row, one in zip(rows, pixels, strict=True):
                     wide[row] = one
         for name, column in columns.items():
-            results.file.create_dataset(name, data=column, fletcher32=column.dtype.kind in "fiu")  # checked when it is read
+            results.file.create_dataset(name, data=column, fletcher32=column.dtype.kind != "O")  # HDF5 can't check free text
         results.close()
         self._results = None
         return columns

@@ -36,10 +36,8 @@ OPEN = """
   preparation cannot be seen. Their SHA-256 is kept, so that a later change is.
 - As long as a slice file is up to date, so is its manifest: a file that is left out and changes (a scan that is no longer a CT
   image, say) is not listed anew.
-- Of the names in a slice file (salted, of slices, subjects, volumes) and in `reconstructions.h5`, HDF5 keeps no checksum: a
-  flipped bit there changes a name, never a number. A split of another name is an error.
-- HDF5 itself reads without end where a bit flips in the lengths of its text: no wrong number, but no message either (above, one
-  flip of a slice file: stopped by us after 20 s, status -14).
+- Slice files of before (and reconstructions from them) have text of any length, of which HDF5 keeps no checksum: a flipped bit
+  changes a name, never a number, or HDF5 reads without end.
 - DICOM files that were written, the database of MLflow and the numbers on the page `overview.html` have no checksum of ours.
 - Slice files, logs and calibrations of versions before 0.2 have no checksums; their weights do.
 - A power cut was not tried. Slice files, manifests and weights are on the disk before they get their names.
