@@ -7,7 +7,7 @@ import nibabel as nib
 def columns(path):
     """Datasets of an HDF5 file by name."""
     with h5py.File(path) as file:
-        return {name: data.asstr()[()] if data.dtype.kind == "O" else data[()] for name, data in file.items()}
+        return {name: data.asstr()[()] if data.dtype.kind in "OS" else data[()] for name, data in file.items()}
 
 
 def stored(path, *names):
