@@ -191,13 +191,19 @@ def _run(
 
 
 def _launch(arguments: Sequence[str]) -> int:
-    """Run torchrun in this process; after Ctrl-C its processes have said what there is to say, so its traceback is left out."""
+    """Run torchrun in this process; after Ctrl-C its processes have said what there is to say, so its traceback is left out.
+
+    torchrun does not know a process that it was just starting when the signal came: that one is ended here.
+    """
+    import psutil
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.run import main as torchrun
 
     try:
         torchrun(list(arguments))
     except SignalException as stopped:
+        for process in psutil.Process().children(recursive=True):
+            process.kill()
         return 128 + stopped.sigval
     return 0
 

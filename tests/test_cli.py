@@ -70,10 +70,14 @@ def test_several_processes_take_the_launcher_and_its_overlay(tmp_path, monkeypat
 
 
 def test_ctrl_c_ends_several_processes_without_the_launchers_traceback():
-    code = "import sys; from es_medical.cli import _launch; sys.exit(_launch(sys.argv[1:]))"
+    code = (
+        "import subprocess, sys; from es_medical.cli import _launch; "
+        "subprocess.Popen(['sleep', '600'], start_new_session=True); "  # as one that torchrun was just starting
+        "sys.exit(_launch(sys.argv[1:]))"
+    )
     command = [sys.executable, "-c", code, "--standalone", "--nproc_per_node=2", "--no-python"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen([*command, "sh", "-c", "echo Serving; exec sleep 60"], start_new_session=True, **pipes) as launcher:
+    with subprocess.Popen([*command, "sh", "-c", "echo Serving; exec sleep 600"], start_new_session=True, **pipes) as launcher:
         assert all("Serving" in launcher.stdout.readline() for _ in range(2))  # both processes
         os.killpg(launcher.pid, signal.SIGINT)
         said = launcher.communicate(timeout=60)[1]
