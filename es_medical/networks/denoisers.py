@@ -78,11 +78,12 @@ class Accelerated(nn.Module):
     def _compiled(self, *inputs: Any) -> Tensor:  # noqa: ANN401 - as the denoiser takes them
         """Run the compiled denoiser; where it is not what was asked for, say so once."""
         x = inputs[0]
-        kind = (tuple(x.shape), x.dtype, self.training, torch.is_grad_enabled())
+        kind = (tuple(x.shape), x.dtype, self.training, torch.is_grad_enabled(), x.requires_grad)
         if kind in self._shapes:
             return self.denoiser(*inputs)
         self._shapes.add(kind)
         try:
+            self._compile_backward(*inputs)
             denoised = self.denoiser(*inputs)
         except RuntimeError as error:
             if not type(error).__module__.startswith("torch._"):
@@ -100,6 +101,14 @@ class Accelerated(nn.Module):
             self.graphs = x.device.type == "cuda"
             warnings.warn(f"torch makes no CUDA graph of the denoiser on {x.device}: it is compiled without", stacklevel=2)
         return denoised
+
+    def _compile_backward(self, x: Tensor, *others: Any) -> None:  # noqa: ANN401
+        """Run and differentiate the denoiser, without further effect: torch compiles a backward pass when it first runs."""
+        x = x.detach().requires_grad_(x.requires_grad)
+        wanted = [one for one in (x, *self.denoiser.parameters()) if one.requires_grad]
+        if torch.is_grad_enabled() and wanted:
+            with torch.random.fork_rng([x.device] if x.is_cuda else []):
+                torch.autograd.grad(self.denoiser(x, *others).sum(), wanted, allow_unused=True)
 
 
 def _first_line(error: Exception) -> str:

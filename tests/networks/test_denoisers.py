@@ -5,6 +5,8 @@ import pytest
 import torch
 from deepinv.models import DnCNN
 from helpers import line_mri, randn, rng
+from torch._dynamo.backends.common import aot_autograd
+from torch._inductor.exc import InductorError
 
 from es_medical.engine.step import Pass, training_step
 from es_medical.groups import D4, FineRotations
@@ -148,6 +150,26 @@ def test_a_denoiser_that_does_not_compile_runs_uncompiled_with_a_warning(monkeyp
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         network(x)
+    torch.compiler.reset()
+
+
+def test_a_backward_pass_that_does_not_compile_runs_uncompiled_with_a_warning(monkeypatch):
+    """Until then neither weights nor random numbers have changed; the gradients are those of the plain denoiser."""
+
+    def broken(graph, inputs):
+        raise InductorError(RuntimeError("no memory"), None)
+
+    backend = aot_autograd(fw_compiler=lambda graph, inputs: graph.forward, bw_compiler=broken)
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
+    monkeypatch.setattr(torch, "compile", lambda model, mode=None, plain=torch.compile, **given: plain(model, **given))
+    dropout = torch.nn.Sequential(torch.nn.Conv2d(2, 2, 3, padding=1), torch.nn.Dropout())
+    network, x, random = Accelerated(dropout, False, False, True), randn(1, 2, 8, 8), torch.get_rng_state()
+    with pytest.warns(UserWarning, match="torch.compile failed, the denoiser runs uncompiled: InductorError: .*no memory"):
+        found = network(x)
+    found.sum().backward()
+    assert all(p.grad is not None for p in network.parameters())
+    torch.set_rng_state(random)
+    assert torch.equal(found, dropout._call_impl(x))
     torch.compiler.reset()
 
 
