@@ -27,6 +27,7 @@ MOST = 256  # items that are sent together
 SETTINGS = {
     "distributed.scheduler.allowed-failures": ATTEMPTS,
     "distributed.deploy.lost-worker-timeout": "2 minutes",  # a new process may start slowly
+    "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None,  # else arrays are given back at once: 1.7 x the time
 }
 WAIT = 60  # seconds for the first process of a scheduler
 LOOK, PATIENCE = 10, 600  # seconds between looks at the processes, and until one is back where all are gone

@@ -20,7 +20,7 @@ import torch
 from data_prep.run.plan import Made, Plan, Task
 from es_medical.data import SliceRecord, SliceWriter, file_digest
 from es_medical.data.atomic import PARTIAL
-from es_medical.data.hdf5 import PARTS_KEPT, read_row, read_text, write_text
+from es_medical.data.hdf5 import PARTS_KEPT, read_text, write_text
 from es_medical.data.schema import COLUMNS, PIXELS, open_slices
 from es_medical.data.virtual import Place
 
@@ -164,14 +164,13 @@ def read_part(part: Part, tasks: Sequence[Task[Any]], folder: Path, places: bool
         return
     with open_slices(folder / part.name) as file:
         columns, first = {name: _column(file, name) for name in COLUMNS if name != "checksum"}, 0
-        names = [name for name in PIXELS if name in file]
+        stored = {name: file[name] for name in PIXELS if name in file}  # looking them up for each row is slower
 
         def record(row: int) -> SliceRecord:
             values = {name: column[row] for name, column in columns.items()}
             values["scale"], values["offset"] = values["scale"]
             pixels: dict[str, Any] = {"image": None, "maps": None} | {
-                name: Place(folder / part.name, row) if places else torch.from_numpy(read_row(file, name, row))
-                for name in names
+                name: Place(folder / part.name, row) if places else torch.from_numpy(data[row]) for name, data in stored.items()
             }
             return SliceRecord(**pixels, **values)
 

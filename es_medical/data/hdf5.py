@@ -107,19 +107,12 @@ def read_text(attributes: h5py.AttributeManager, name: str, default: str = "") -
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def read_row(file: h5py.File, name: str, row: int) -> NDArray:
-    """The pixels of one slice of a slice file.
+def read_into(x: NDArray[np.float32], data: h5py.Dataset, row: int) -> None:
+    """Read the pixels of one slice into an array.
 
     Raises:
         ValueError: they lie in a part that cannot be read: HDF5 gives fill values, which are NaN.
     """
-    x = np.empty(file[name].shape[1:], np.float32)
-    read_into(x, file[name], row)
-    return x
-
-
-def read_into(x: NDArray[np.float32], data: h5py.Dataset, row: int) -> None:
-    """Read the pixels of one slice into an array; raises ValueError as `read_row`."""
     data.read_direct(x, row)
     if np.isnan(x.flat[0]) and data.is_virtual:  # in this order: with 2000 parts the second takes 20 ms
         name = data.name.lstrip("/")
