@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from es_medical.diagnostics.actions import ACTIONS, MOVES, SAME, SETS, probe
+from es_medical.diagnostics.actions import ACTIONS, MOVES, SAME, SETS, probe, turnable
 from es_medical.diagnostics.base import ExactGram, MeanGram
 from es_medical.diagnostics.conditional_gram import joint_rank
 from es_medical.diagnostics.mean_gram import mean_gram, pixel_weights
@@ -153,6 +153,8 @@ def diagnose(
     """
     for unknown in set(actions) - set(ACTIONS):
         raise ValueError(f"unknown transformations {unknown!r}: choose from {', '.join(ACTIONS)}")
+    if "fine_rotations" in actions:
+        physics = turnable(physics) or physics  # made once: a matrix for each turn
     look = _Look(physics, images, support, seed, quick)
     alone = look.finding("none", None)
     findings, refused = [alone], {}

@@ -217,7 +217,8 @@ def operator_rows(physics: Operator) -> Iterator[Tensor]:
     if matrix is not None:
         yield from (rows.view(-1, *shape) for rows in _sparse_rows(matrix, _ray_factors(physics)))
     elif isinstance(physics, CompressedSensing):
-        yield (physics.mask[0, :, None].double() * physics.matrix.double()).view(-1, *shape)
+        for mask, matrix in zip(physics.mask[0].split(ROWS), physics.matrix.split(ROWS), strict=True):
+            yield (mask[:, None].double() * matrix.double()).view(-1, *shape)
     else:
         yield from _adjoint_rows(physics, shape)
 

@@ -13,6 +13,8 @@ from torch import Tensor
 Product = Callable[[Tensor], Tensor]
 """x -> H x for a symmetric H, both (B, n)."""
 
+MEMORY = 2**27
+"""Bytes that the bases of vectors which go together may take: five vectors of 100 steps for CT at 256 x 256."""
 CONVERGED = 0.1
 """A Ritz value is a single eigenvalue if its residual is below this share of the distance to its neighbours."""
 NEGLIGIBLE = 1e-10
@@ -54,15 +56,22 @@ class Tridiagonal(NamedTuple):
 
 
 def lanczos(product: Product, start: Float[Tensor, "b n"], steps: int) -> Tridiagonal:
-    """Run Lanczos' recurrence from each of the vectors `start`, all in one product, with full reorthogonalisation.
+    """Run Lanczos' recurrence from each of the vectors `start`, with full reorthogonalisation.
 
-    Vectors keep the precision of `start`, T is float64. Once a Krylov space is exhausted, further nodes have no weight.
+    As many go together in one product as have their bases in `MEMORY`, at least one. Vectors keep the precision of `start`, T
+    is float64. Once a Krylov space is exhausted, further nodes have no weight.
 
     Args:
         product: x -> H x, (B, n).
         start: the vectors, not zero.
         steps: k, at most n.
     """
+    together = max(1, MEMORY // (steps * start[0].nbytes))
+    alpha, beta = zip(*(_recurrence(product, some, steps) for some in start.split(together)), strict=True)
+    return Tridiagonal(torch.cat(alpha), torch.cat(beta))
+
+
+def _recurrence(product: Product, start: Float[Tensor, "b n"], steps: int) -> Tridiagonal:
     size, n = start.shape
     basis = start.new_zeros(size, steps, n)
     alpha, beta = start.new_zeros(2, size, steps, dtype=torch.float64)

@@ -62,6 +62,21 @@ def test_an_exhausted_krylov_space_adds_no_weight():
     torch.testing.assert_close(found.nodes[real].view(4, 3), torch.tensor([[0.0, 1.0, 3.0]] * 4).double(), atol=1e-5, rtol=0)
 
 
+def test_vectors_go_together_as_far_as_their_bases_fit_in_memory(monkeypatch):
+    values, start, together = torch.linspace(0, 1, 50), randn(7, 50), []
+
+    def product(x):
+        together.append(len(x))
+        return values * x
+
+    whole = lanczos(product, start, 10)
+    for memory, expected in ((3 * 10 * 50 * 4, {3, 1}), (1, {1})):
+        together.clear()
+        monkeypatch.setattr(sys.modules["es_medical.diagnostics.lanczos"], "MEMORY", memory)
+        torch.testing.assert_close(lanczos(product, start, 10), whole, rtol=1e-5, atol=1e-6)
+        assert set(together) == expected
+
+
 def test_steps_of_a_spectrum_are_found_as_steps():
     values = torch.tensor([0.0] * 4000 + [1.1e-3] * 3000 + [0.5] * 2000 + [1.0] * 1000)
     found = estimated(Given(values), n_probes=20)
