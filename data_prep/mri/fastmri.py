@@ -20,7 +20,7 @@ from data_prep.mri.recorded import Layout, RecordedTarget, RecordedVolume, inspe
 from data_prep.mri.recording import Recording
 from data_prep.mri.simulation import Simulation, Volume, Wanted, inspect
 from data_prep.mri.twix_file import TWIX
-from data_prep.run.folders import Source, digest_or_nothing, find_sources, no_digest, without_copies
+from data_prep.run.folders import Source, digest_or_nothing, find_sources, without_copies
 from data_prep.run.manifest import (
     SUFFIXES,
     Outcome,
@@ -68,39 +68,32 @@ def prepare(prep: PrepRun[FastMRIOptions], source: Path | Store, dry_run: bool =
     Raises:
         PrepError: no input, nothing to write, or OUT exists and is no slice file.
     """
+    suffixes = suffixes_of(prep.options)
+    sources = list[Source | Stored]()
     if isinstance(source, Store):
-        return _prepare_store(prep, source, dry_run, overwrite)
-    sources, stray = find_sources(source, prep.out, suffixes_of(prep.options))
+        objects, stray = find_objects(source, suffixes)
+        sources.extend(objects)
+        prep.say(f"{source}: {amount(objects)}, copied to {gettempdir()} (TMPDIR) while they are read")
+    else:
+        files, stray = find_sources(source, prep.out, suffixes)
+        sources.extend(files)
     check_replaceable(prep.out, overwrite)
-    digests = list(prep.mapped(digest_or_nothing, [item.path for item in sources], "digests", no_digest))
-    items = list(zip(sources, digests, strict=True))
-    inventory = Inventory({item.name: digest for item, digest in items}, stray, digests)
-
-    def checked() -> Plan[Chunk]:
-        found = prep.mapped(partial(check, options=prep.options), items, "checks", lambda item: lost_file(item[0]))
-        return plan(prep, source, list(found), stray)
-
-    return run(prep, inventory, checked, report_targets, dry_run, overwrite)
-
-
-def _prepare_store(prep: PrepRun[FastMRIOptions], store: Store, dry_run: bool, overwrite: bool) -> bool:
-    """As `prepare`; each object is hashed and checked in one go, so that it is copied twice at most."""
-    sources, stray = find_objects(store, suffixes_of(prep.options))
-    check_replaceable(prep.out, overwrite)
-    prep.say(f"{store}: {amount(sources)}, copied to {gettempdir()} (TMPDIR) while they are read")
-    with copies_kept():
+    with copies_kept() if isinstance(source, Store) else nullcontext():
         look = partial(_first_look, options=prep.options)
-        looked = list(prep.mapped(look, sources, "copies", lambda source: ("", lost_file(source))))
+        looked = list(prep.mapped(look, sources, "files", lambda item: ("", lost_file(item))))
         digests, found = [digest for digest, _ in looked], [one for _, one in looked]
-        inventory = Inventory(dict(zip((one.name for one in sources), digests, strict=True)), stray, digests)
-        return run(prep, inventory, partial(plan, prep, store, found, stray), report_targets, dry_run, overwrite)
+        inventory = Inventory(dict(zip((item.name for item in sources), digests, strict=True)), stray, digests)
+        return run(prep, inventory, partial(plan, prep, source, found, stray), report_targets, dry_run, overwrite)
 
 
-def _first_look(source: Stored, options: FastMRIOptions) -> tuple[str, AnyVolume | Outcome]:
-    """The SHA-256 of an object, "" if it can't be read, and its volume or what is wrong with it."""
+def _first_look(source: Source | Stored, options: FastMRIOptions) -> tuple[str, AnyVolume | Outcome]:
+    """The SHA-256 of a file or object, "" if it can't be read, and its volume or what is wrong with it."""
+    if isinstance(source, Source):
+        digest = digest_or_nothing(source.path)
+        return digest, check(source, digest, options)
     try:
         with copies_kept() as copies, copies.of(source) as copy:
-            found = check((Source(copy.path, source.name), copy.digest), options)
+            found = check(Source(copy.path, source.name), copy.digest, options)
             return copy.digest, found if isinstance(found, Outcome) else replace(found, path=source)
     except PrepError as error:
         return "", Outcome(source.name, "failed", str(error), error.detail)
@@ -156,9 +149,8 @@ def suffixes_of(options: FastMRIOptions) -> frozenset[str]:
     return frozenset({*SUFFIXES, *recorded})
 
 
-def check(item: tuple[Source, str], options: FastMRIOptions) -> AnyVolume | Outcome:
+def check(source: Source, digest: str, options: FastMRIOptions) -> AnyVolume | Outcome:
     """Check one file: return its volume, or an outcome that says what is wrong with it."""
-    source, digest = item
     try:
         if options.measurements == "real":
             target: RecordedTarget = "rss" if options.target == "rss" else "auto"

@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from data_prep.run.folders import digest_or_nothing, is_named, kind_of
 from data_prep.run.manifest import REREAD, Outcome, PrepError
-from es_medical.tracking.spool import FULL
+from es_medical.data.atomic import FULL, scratch_folder
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -196,8 +196,6 @@ class _Kept:
 @contextmanager
 def copies_kept() -> Iterator[Copies]:
     """Keep copies of objects for later use by any thread, until all who asked for it have ended; see `Copies`."""
-    from es_medical.data.atomic import scratch_folder
-
     with _Kept.lock:
         if _Kept.holders == 0:
             _Kept.copies = Copies(_Kept.opened.enter_context(scratch_folder(Path(tempfile.gettempdir()))))

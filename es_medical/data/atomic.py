@@ -1,5 +1,6 @@
 """Write files and folders atomically: they appear complete or not at all."""
 
+import errno
 import hashlib
 import os
 import shutil
@@ -10,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PARTIAL = ".partial_"
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no room on the disk, or for this user, or in a file
 _swept: set[tuple[Path, int]] = set()
 
 

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 from filelock import FileLock, Timeout
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no room on the disk, or for this user, or in a file
 EVENTS, STATE, LOCK = "events.jsonl", "state.json", "lock"
 
 Event = dict[str, Any]  # a JSON object; "kind" selects how it is sent, "time" is in ms since 1970

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from es_medical.data.atomic import FULL
 from es_medical.tracking.artifacts import plain, save_model, write_image
 from es_medical.tracking.names import Names, clean, flatten
 from es_medical.tracking.server import address, import_mlflow, resolve_uri, shown
-from es_medical.tracking.spool import FULL, files_checksum, now, open_spool
+from es_medical.tracking.spool import files_checksum, now, open_spool
 from es_medical.tracking.system import MachineMonitor, command, environment, git_commit, status_of, user
 from es_medical.tracking.upload import Uploader, UploadThread, close_spool, say, tell_abandoned
 
