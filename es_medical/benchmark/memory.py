@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from es_medical.benchmark.raw_files import make_nifti, make_photo, make_series, make_volume
+from es_medical.benchmark.raw_files import make_nifti, make_photo, make_scan, make_series, make_volume
 from es_medical.data import read_header
 
 BUNDLE = "fastmri_real"
@@ -37,6 +37,7 @@ It is small itself: a process inherits the peak of its parent.
 """
 
 SPLITS: dict[str, tuple[str, ...]] = {
+    "data_prep synthetic": (),
     "train": ("train", "val", "test"),
     "evaluate": ("test",),
     "calibrate": ("val", "test"),
@@ -80,6 +81,11 @@ def _niftis(folder: Path, size: Size) -> None:
         make_nifti(folder / f"head{i}.nii.gz", size.slices, size.side, seed=i)
 
 
+def _rotations(folder: Path, size: Size) -> None:
+    for i in range(size.volumes):
+        make_scan(folder / f"sample{i}.h5", size.slices, size.side, seed=i)
+
+
 def _photos(folder: Path, size: Size) -> None:
     for i in range(size.volumes * size.slices):
         make_photo(folder / f"photo{i}.png", size.side, seed=i)
@@ -90,6 +96,7 @@ SOURCES: dict[str, Callable[[Path, Size], None]] = {
     "series": _series,
     "niftis": _niftis,
     "photos": _photos,
+    "rotations": _rotations,
 }
 """What writes the files of a folder that commands read."""
 
@@ -164,6 +171,8 @@ def commands(size: Size) -> dict[str, list[str]]:
         "data_prep lidc": f"data_prep lidc series lidc.h5 --slices all --size {size.side} {share}",
         "data_prep mr": f"data_prep mr niftis mr.h5 --slices all --subject-pattern .+ {share}",
         "data_prep div2k": f"data_prep div2k photos div2k.h5 --size {size.side} --crop {size.side} {of_files}",
+        "data_prep sinogram": f"data_prep sinogram rotations sinograms.h5 --size {size.side} --noise detector {share}",
+        "data_prep synthetic": f"data_prep synthetic slices.h5 synthetic.h5 --n {max(20, size.volumes * size.slices)}",
         "train": f"es_medical train {BUNDLE} {data} {mask} {TINY}",
         "evaluate": f"es_medical evaluate {BUNDLE} {data} --num_workers 0 --device cpu",
         "calibrate": f"es_medical calibrate {BUNDLE} {data} --num_workers 0 --device cpu "
@@ -206,7 +215,7 @@ def table(result: MemoryResult) -> str:
     lines = [
         f"MiB; small: {small.volumes} volumes of {small.slices} slices of {small.side} x {small.side}; data: what the command "
         "reads; own: without pages of files",
-        f"{'':17s} {SMALL:>12s}" + "".join(f" | {name:>12s}: peak, growth, own, of data" for name in (MANY, LARGE)),
+        f"{'':19s} {SMALL:>12s}" + "".join(f" | {name:>12s}: peak, growth, own, of data" for name in (MANY, LARGE)),
     ]
     return "\n".join(lines + [_line(command, runs) for command, runs in result.runs.items()])
 
@@ -216,7 +225,7 @@ def _line(command: str, runs: Mapping[str, Run]) -> str:
     for name in (MANY, LARGE):
         grown, own, added = growth(small, runs[name])
         cells += f" | {runs[name].peak:6.0f} ({runs[name].peak / small.peak:4.2f} x) {grown:+6.0f} {own:+6.0f} of {added:4.0f}"
-    return f"{command:17s} {small.peak:12.0f}{cells}"
+    return f"{command:19s} {small.peak:12.0f}{cells}"
 
 
 def growth(small: Run, grown: Run) -> Run:

@@ -75,3 +75,14 @@ def make_photo(path: Path, side: int, seed: int) -> Path:
     """Write a colour photograph of noise as PNG."""
     Image.fromarray(np.random.default_rng(seed).integers(0, 256, (side, side, 3), np.uint8)).save(path)
     return path
+
+
+def make_scan(path: Path, rows: int, side: int, seed: int) -> Path:
+    """Write a CT scan of a cylinder, (side views, rows, side bins) counts with white and dark fields, as Data Exchange HDF5."""
+    chord = 4 * np.sqrt(np.clip(0.6**2 - np.linspace(-1, 1, side) ** 2, 0, None))
+    counts = np.random.default_rng(seed).poisson(1e4 * np.exp(-chord), (side, rows, side))
+    with h5py.File(path, "w") as file:
+        exchange = file.create_group("exchange")
+        exchange["data"], exchange["theta"] = counts.astype(np.uint16), np.arange(side) * 180 / side
+        exchange["data_white"], exchange["data_dark"] = (np.full((1, rows, side), value, np.uint16) for value in (10_000, 0))
+    return path

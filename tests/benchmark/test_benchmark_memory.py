@@ -51,7 +51,7 @@ def test_data_are_what_the_command_reads(tmp_path):
     assert data_read("reconstruct", tmp_path, slices) == pytest.approx(whole + 0.5)
 
 
-@pytest.mark.parametrize("command", ["data_prep lidc", "data_prep mr", "data_prep div2k"])
+@pytest.mark.parametrize("command", ["data_prep lidc", "data_prep mr", "data_prep div2k", "data_prep sinogram"])
 def test_preparation_reads_the_files_that_are_made_for_it(command, tmp_path, monkeypatch):
     words = commands(size := Size(4, 1, (64, 48)))[command]
     source = tmp_path / words[2]
