@@ -1,6 +1,7 @@
 """The page of a run: `overview.html`, one file that opens without a network and shows the result at once."""
 
 import base64
+import functools
 import io
 import json
 import re
@@ -13,6 +14,7 @@ from es_medical.data.atomic import whole_or_not
 from es_medical.output.pictures import deviation, panel_values, windowed
 
 if TYPE_CHECKING:
+    from jinja2 import Template
     from torch import Tensor
 
 TEMPLATE = Path(__file__).parent / "overview.html.j2"
@@ -98,8 +100,6 @@ class Overview:
 
     def write(self, path: Path) -> None:
         """Write the page, whole or not at all."""
-        from jinja2 import Environment
-
         while self._bytes() > BUDGET and any(len(one["frames"]) > 2 for one in self.slices.values()):
             for one in self.slices.values():
                 one["frames"] = thinned(one["frames"])
@@ -107,9 +107,7 @@ class Overview:
             self.slices.popitem()
         content = asdict(self)
         data = json.dumps(content, separators=(",", ":")).replace("<", "\\u003c")
-        environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-        template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-        text = template.render(**content, shown=self.rows[:MOST_ROWS], data=data)
+        text = _template().render(**content, shown=self.rows[:MOST_ROWS], data=data)
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole_or_not(path) as temporary:
             temporary.write_text(text, encoding="utf-8")
@@ -119,6 +117,14 @@ class Overview:
 
     def _picture(self, image: "Tensor") -> str:
         return _encoded(windowed(image, self.window), -(-max(panel_values(image).shape[:2]) // SIDE))
+
+
+@functools.cache
+def _template() -> "Template":
+    """Compile the page's template, once: a training writes its page after every validation."""
+    from jinja2 import Environment
+
+    return Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(TEMPLATE.read_text(encoding="utf-8"))
 
 
 def thinned(frames: Sequence[Mapping[str, Any]]) -> list[Any]:

@@ -1,6 +1,7 @@
 """A sparse matrix and its transpose in torch, on any device, as a differentiable product."""
 
 import warnings
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -31,7 +32,8 @@ class Csr(NamedTuple):
         """Multiply columns x (n, B), not differentiable; the product is in the higher precision of the two."""
         dtype = torch.promote_types(self.values.dtype, x.dtype)
         values = self.values.to(dtype)
-        with torch.autocast(x.device.type, enabled=False):
+        on = torch.is_autocast_enabled(x.device.type)  # to enter it costs as much as a small product
+        with torch.autocast(x.device.type, enabled=False) if on else nullcontext():
             matrix = torch.sparse_csr_tensor(self.rows, self.columns, values, self.shape, check_invariants=False)
             x = x.to(dtype)
             return (matrix @ x[:, 0].contiguous())[:, None] if x.shape[1] == 1 else matrix @ x

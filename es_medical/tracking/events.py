@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -158,7 +159,16 @@ def _log_artifact(client: "MlflowClient", spool: Spool, run_id: str, event: Even
         client.log_artifacts(run_id, str(path), str(PurePosixPath(folder) / path.name))
     else:
         client.log_artifact(run_id, str(path), folder or None)
-    _check_arrived(lambda place: client.list_artifacts(run_id, place), [path], folder)
+    if not _is_local(client, run_id):
+        _check_arrived(lambda place: client.list_artifacts(run_id, place), [path], folder)
+
+
+@lru_cache(maxsize=1)
+def _is_local(client: "MlflowClient", run_id: str) -> bool:
+    """Whether the run's artifacts are files that this process copies itself, with an error where it can't."""
+    from mlflow.utils.uri import is_local_uri
+
+    return is_local_uri(client.get_run(run_id).info.artifact_uri)
 
 
 def _check_arrived(listed: Callable[[str | None], Sequence[Any]], paths: Iterable[Path], folder: str) -> None:
@@ -177,7 +187,8 @@ def _log_image(client: "MlflowClient", spool: Spool, run_id: str, event: Event) 
     if event.get("continued") and Earlier(client, run_id).has_picture(folder):
         return
     client.log_artifacts(run_id, str(folder), "images")
-    _check_arrived(lambda place: client.list_artifacts(run_id, place), folder.iterdir(), "images")
+    if not _is_local(client, run_id):
+        _check_arrived(lambda place: client.list_artifacts(run_id, place), folder.iterdir(), "images")
     client.set_tag(run_id, "mlflow.loggedImages", "True")
 
 
@@ -214,7 +225,8 @@ def _log_model(client: "MlflowClient", spool: Spool, run_id: str, event: Event) 
     with whole_or_not(folder / "MLmodel") as part:
         description.save(str(part))
     client.log_model_artifacts(model.model_id, str(folder))
-    _check_arrived(lambda place: client.list_logged_model_artifacts(model.model_id, place), folder.iterdir(), "")
+    if not _is_local(client, run_id):
+        _check_arrived(lambda place: client.list_logged_model_artifacts(model.model_id, place), folder.iterdir(), "")
     client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
     outputs: Any = client.get_run(run_id).outputs
     if model.model_id not in [output.model_id for output in (outputs.model_outputs if outputs else [])]:
