@@ -154,21 +154,6 @@ def assert_gradients(physics: Operator, x: Tensor) -> None:
     assert torch.autograd.gradcheck(physics.prox_l2, (z, y, gamma), fast_mode=True)
 
 
-def assert_scaling(physics: Operator, x: Tensor, gamma: float | Tensor, tolerance: float) -> None:
-    """prox(s z, s y) = s prox(z, y) and A^dagger s y = s A^dagger y for powers of two s from 1e-20 to 1e20."""
-    z, y = randn(*x.shape, seed=3, dtype=x.dtype), physics.A(x)
-    expected, inverse = physics.prox_l2(z, y, gamma), physics.A_dagger(y)
-    factors = torch.tensor([2.0**k for k in (-66, -20, 30, 66)], dtype=x.dtype)  # powers of two: exact in floating point
-    for s in [*factors, factors[torch.arange(len(x)) % 4]]:
-        found, found_inverse = (
-            physics.prox_l2(per_item(s, z) * z, per_item(s, y) * y, gamma),
-            physics.A_dagger(per_item(s, y) * y),
-        )
-        close = {"rtol": 0, "atol": tolerance * float(expected.abs().max())}
-        torch.testing.assert_close(found / per_item(s, x), expected, **close)
-        torch.testing.assert_close(found_inverse / per_item(s, x), inverse, **close)
-
-
 def snapshot(physics: Operator) -> dict[str, object]:
     """A copy of an operator's state: tensors by value, the rest by identity."""
     tensors = {name: value.clone() for name, value in physics.named_buffers()}

@@ -120,20 +120,32 @@ def test_batch_with_one_angle_needs_one_operator():
     assert isinstance(draw_virtual(scanner(), Rotations(4), 8, items(8), "cpu").physics, TurnedPhysics)
 
 
+@pytest.fixture(scope="module")
+def scan():
+    physics = scanner(4, 3)
+    return physics, physics.A(3 * randn(1, 1, 4, 4, seed=2, dtype=torch.float64))
+
+
+@pytest.fixture(scope="module")
+def exact(scan):
+    """The loss of each pair of the group, without a group of its own, for 200 seeds: (200, 32)."""
+    physics, y = scan
+    with torch.no_grad():
+        plain = EquivariantSplitting(Split("views", 0.6), 0.1, weighting=RampWeighting())
+        ys, virtual = y.expand(32, -1, -1, -1), every_element(physics, Rotations(4))
+        return torch.stack([plain(nonlinear, Batch(ys, virtual), rng(100 + i)).total for i in range(200)])
+
+
 @pytest.mark.parametrize("own", [True, False], ids=["own angles", "shared angle"])
-def test_expectation_of_the_drawn_loss_is_the_mean_over_all_pairs(own):  # 4 standard errors
-    physics, group, n = scanner(4, 3), Rotations(4), 600
-    loss = EquivariantSplitting(Split("views", 0.6), 0.1, group=group, weighting=RampWeighting())
-    y = physics.A(3 * randn(1, 1, 4, 4, seed=2, dtype=torch.float64))
+def test_expectation_of_the_drawn_loss_is_the_mean_over_all_pairs(own, scan, exact):  # 4 standard errors
+    physics, y = scan
+    loss = EquivariantSplitting(Split("views", 0.6), 0.1, group=Rotations(4), weighting=RampWeighting())
     with torch.no_grad():
         if own:
-            drawn = loss(nonlinear, Batch(y.expand(n, -1, -1, -1), physics), items(n)).total
+            drawn = loss(nonlinear, Batch(y.expand(600, -1, -1, -1), physics), items(600)).total
         else:
-            generator = rng(1)
-            drawn = torch.cat([loss(nonlinear, Batch(y, physics), generator).total for _ in range(n)])
-        plain = EquivariantSplitting(Split("views", 0.6), 0.1, weighting=RampWeighting())
-        ys, virtual = y.expand(32, -1, -1, -1), every_element(physics, group)
-        exact = torch.stack([plain(nonlinear, Batch(ys, virtual), rng(100 + i)).total for i in range(200)])
+            generator, batch = rng(1), Batch(y.expand(8, -1, -1, -1), physics)
+            drawn = torch.stack([loss(nonlinear, batch, generator).total.mean() for _ in range(200)])
     terms = exact.mean(0)
     assert terms.std() > 0.02 * terms.mean()  # the terms differ
     means = exact.mean(1)
