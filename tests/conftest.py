@@ -1,8 +1,8 @@
 """Check annotated shapes while the tests run; use one thread, so that timings and sums don't depend on the machine."""
 
 import functools
+import shutil
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ from jaxtyping import config, install_import_hook
 
 CHECKED = ["diagnostics", "groups", "inferers", "losses", "metrics", "networks", "physics", "splits", "uncertainty"]
 install_import_hook([f"es_medical.{name}" for name in CHECKED], "typechecking.check")
+TRAINING = ("test_training_data.py", "test_settings.py", "test_bundle_intervals.py", "test_tutorials.py")
+"""Files elsewhere that train by bundles."""
 torch.set_num_threads(1)
 
 
@@ -51,34 +53,55 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def workflow_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """URI of one MLflow store for all trainings of the session: creating its tables takes seconds.
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new MLflow database, to be copied: making its tables takes seconds."""
+    from es_medical.tracking.server import connect
+
+    path = tmp_path_factory.mktemp("empty") / "mlflow.db"
+    connect(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture(scope="session")
+def workflow_uri(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Iterator[str]:
+    """URI of one MLflow store for all trainings of the session.
 
     The list of installed packages, which MLflow makes anew four times for each model that it logs, is made once.
     """
     from mlflow.utils import requirements_utils
-    from tiny import database  # loads MLflow and MONAI
 
+    store = shutil.copy(empty_database, tmp_path_factory.mktemp("workflows"))
     with pytest.MonkeyPatch.context() as patch:
         name = "_init_packages_to_modules_map"
         patch.setattr(requirements_utils, name, functools.cache(getattr(requirements_utils, name)))
-        yield database(tmp_path_factory.getbasetemp())
+        yield f"sqlite:///{store}"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def quick_trainings(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Spare whole trainings what other tests check: the shapes of each call, and equivariance for all elements of a group.
+    """Spare whole trainings what other tests check: shapes of each call, EQUIV of a whole group, the last digits of a solver.
 
-    Together they take a third of the time of a CT training.
+    Together they take two thirds of the time of a CT training.
     """
-    if request.path.parent.name not in ("bundles", "jobs"):
+    if request.path.parent.name not in ("bundles", "jobs") and request.path.name not in TRAINING:
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(import_module("es_medical.metrics.equivariance"), "_elements", lambda group, _: group.elements()[1:3])
+        from tiny import shorten
+
+        shorten(patch)
         config.update("jaxtyping_disable", True)
         yield
         config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture
+def untracked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainings without MLflow, which takes most of the time of a short one."""
+    from es_medical.jobs.record import Record
+    from es_medical.tracking.tracker import NullTracker
+
+    monkeypatch.setattr(Record, "tracker", lambda *_: NullTracker())
 
 
 @pytest.fixture(scope="session")

@@ -4,11 +4,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny import BUNDLES, SPLITS, database, write_images, write_sinograms, write_slices
+from tiny import BUNDLES, SPLITS, write_images, write_sinograms, write_slices
 from typer.testing import CliRunner
 
 from es_medical.diagnose import app
-from es_medical.tracking.server import connect
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning:mlflow", "ignore::FutureWarning:mlflow", "ignore::DeprecationWarning:sqlalchemy"
@@ -152,11 +151,10 @@ def test_file_that_was_made_otherwise_is_an_error(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
+def run(tmp_path_factory, workflow_uri, client):
     folder = tmp_path_factory.mktemp("diagnose")
-    uri = database(tmp_path_factory.getbasetemp())
-    diagnose(folder, "lidc_ct", "--size", 16, "--views", 6, tracked=["--tracking-uri", uri, "--experiment", folder.name])
-    client = connect(uri)
+    tracked = ["--tracking-uri", workflow_uri, "--experiment", folder.name]
+    diagnose(folder, "lidc_ct", "--size", 16, "--views", 6, tracked=tracked)
     (found,) = client.search_runs([client.get_experiment_by_name(folder.name).experiment_id])
     return client, found, folder
 

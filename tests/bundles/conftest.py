@@ -45,9 +45,9 @@ def train(data_file, workflow_uri):
 def built(data_file, tmp_path):
     """Initialises the training of a case, nothing is run; returns what gives its parts."""
 
-    def build(case, *overlays, **knobs):
+    def build(case, *overlays, source=None, **knobs):
         files = ["train.yaml", *overlays]
-        one = workflow(files, tmp_path, data_file(case), "sqlite:///none.db", case, **knobs)
+        one = workflow(files, tmp_path, source or data_file(case), "sqlite:///none.db", case, **knobs)
         one.initialize()
         return one.parser.get_parsed_content
 

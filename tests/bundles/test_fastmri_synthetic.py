@@ -79,10 +79,10 @@ def test_accelerated_knobs_run_on_the_cpu(train, data_file, tmp_path, client):
 # --- processes of their own
 
 
-def test_command_line_from_the_bundles_root(tmp_path, workflow_uri):
+def test_command_line_from_the_bundles_root(tmp_path, empty_database):
     """What a user types: the demo, its numbers as text; everything lands under the bundle's root."""
     shutil.copytree(CONFIGS, tmp_path / "configs")
-    shutil.copy(workflow_uri.removeprefix("sqlite:///"), tmp_path / "mlflow.db")  # new tables take seconds
+    shutil.copy(empty_database, tmp_path)
     write_slices(tmp_path / "demo.h5")
     knobs = {name: KNOBS[name] for name in ("acceleration", "center_fraction", "sigma", "widths", "iterations")}
     knobs |= {"epochs": 2, "lr": "1e-4", "resume": "false", "train#trainer#max_epochs": 1, "n_samples": 2, "warm_images": 4}

@@ -1,5 +1,6 @@
 """The bundle lidc_ct on photon counts: its overlay, the loss and inferer that divide photons, and what the file must be."""
 
+import functools
 import math
 import sys
 
@@ -31,18 +32,27 @@ def counted_file(tmp_path_factory):
     return write_sinograms(tmp_path_factory.mktemp("photons") / "slices.h5", photons=PHOTONS)
 
 
-def fit(train, folder, source, **knobs):
-    return train(BUNDLE, folder, "photons.yaml", source=source, **(COUNTED | knobs))
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory, counted_file, workflow_uri):
+    """Returns the folder of a training by a method in a domain."""
+
+    @functools.cache
+    def folder(method, domain):
+        place = tmp_path_factory.mktemp(f"photons-{method}-{domain}")
+        knobs = COUNTED | {"method": method, "log_domain": domain, "epochs": 1}
+        execute(workflow(["train.yaml", "photons.yaml"], place, counted_file, workflow_uri, BUNDLE, **knobs))
+        return place
+
+    return folder
 
 
 def image_of(folder, source, **knobs):
     return reconstruct(BUNDLE, folder, source, "photons.yaml", experiment="none", **(COUNTED | knobs))[0]
 
 
-@pytest.mark.parametrize(("method", "domain"), [("es", "pre"), ("es", "post"), ("es_neq", "post"), ("supervised", "post")])
-def test_photons_train_and_reconstruct(tmp_path, counted_file, train, client, method, domain):
-    folder = tmp_path / f"photons-{method}-{domain}"
-    fit(train, folder, counted_file, method=method, log_domain=domain, epochs=1)
+@pytest.mark.parametrize(("method", "domain"), [("es", "pre"), ("es_neq", "post")])
+def test_photons_train_and_reconstruct(fitted, counted_file, client, method, domain):
+    folder = fitted(method, domain)
     (run,) = runs(client, folder.name)
     assert run.info.status == "FINISHED"
     assert all(math.isfinite(run.data.metrics[name]) for name in ("train/loss", "test/psnr", "test/heldout"))
@@ -54,13 +64,18 @@ def test_photons_train_and_reconstruct(tmp_path, counted_file, train, client, me
     assert ((found - truth).square().sum((1, 2, 3)) < 0.3 * truth.square().sum((1, 2, 3))).all()
 
 
-def test_weights_trained_on_photons_are_warned_of_where_noise_is_added_instead(tmp_path, counted_file, train, monkeypatch):
-    fit(train, tmp_path, counted_file, epochs=1)
+@pytest.mark.parametrize(("method", "domain"), [("es", "post"), ("supervised", "post")])
+def test_photons_are_trained_on_by_other_methods(built, counted_file, method, domain):
+    get = built(BUNDLE, "photons.yaml", source=counted_file, **COUNTED, method=method, log_domain=domain, epochs=1)
+    get("train#trainer").run()  # a loss that is not finite is an error
+
+
+def test_weights_trained_on_photons_are_warned_of_where_noise_is_added_instead(fitted, counted_file, monkeypatch):
     monkeypatch.setattr(
         sys, "argv", ["monai/bundle/__main__.py", "run", "--photons", "null"]
     )  # what is typed is not taken from the weights
     with pytest.warns(UserWarning, match=r"were trained with photons 20000\.0, they are used with None"):
-        image_of(tmp_path, counted_file, photons=None)
+        image_of(fitted("es", "pre"), counted_file, photons=None)
 
 
 @pytest.mark.parametrize("photons", [None, PHOTONS])

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tiny import BUNDLE_NAMES, execute, names, runs, workflow, write_slices_for
+from tiny import BUNDLE_NAMES, execute, runs, workflow, write_slices_for
 
 from es_medical.losses import FrequencyWeighting, RampWeighting
 
@@ -58,37 +58,3 @@ def test_rates_are_logged_as_they_were_used(trained, client):
     (run,) = runs(client, trained.name)
     history = client.get_metric_history(run.info.run_id, "lr")
     assert [(one.step, one.value) for one in history] == [(2, pytest.approx(0.01 * 2 / 3)), (4, pytest.approx(0.01 * 0.1))]
-
-
-def test_stopped_and_resumed_training_equals_one_that_went_through(trained, workflow_uri, tmp_path, monkeypatch):
-    from es_medical.jobs.training import Training
-
-    end_epoch = Training._end_epoch
-
-    def stop(self, engine, tracker):
-        end_epoch(self, engine, tracker)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Training, "_end_epoch", stop)
-    with pytest.raises((KeyboardInterrupt, RuntimeError)):
-        execute(job("fastmri_synthetic", tmp_path, workflow_uri, val_interval=2))
-    monkeypatch.undo()
-    execute(job("fastmri_synthetic", tmp_path, workflow_uri, val_interval=2, resume=True))
-    straight, resumed = (torch.load(folder / "models" / "last.pt") for folder in (trained, tmp_path))
-    assert straight["epoch"] == resumed["epoch"] == 2
-    assert straight["average"]["steps"] == resumed["average"]["steps"] == 4
-    for name, value in straight["reconstructor"].items():
-        assert torch.equal(value, resumed["reconstructor"][name])
-        assert torch.equal(straight["average"]["weights"][name], resumed["average"]["weights"][name])
-
-
-def test_what_learns_nothing_takes_the_knobs_too(client, workflow_uri, tmp_path, caplog):
-    """As a group of runs with one overlay hands them to every method."""
-    with caplog.at_level("INFO", logger="es_medical"):
-        execute(job("fastmri_synthetic", tmp_path, workflow_uri, method="tikhonov", warm_images=4))
-    assert "tikhonov learns nothing: epochs, lr, resume, the warm start and the other knobs of a training" in caplog.text
-    assert "warm.pt" not in names(tmp_path / "models")
-    (run,) = runs(client, tmp_path.name)
-    assert run.info.status == "FINISHED"
-    (kept,) = torch.load(tmp_path / "models" / "reconstructor.pt")["reconstructor"].values()
-    assert float(run.data.params["weight"]) == pytest.approx(float(kept.exp()), rel=1e-4)  # chosen, and not averaged away

@@ -1,4 +1,8 @@
-"""Two processes train what one does, on every bundle; one of them is killed once, and torchrun starts both again."""
+"""Two processes train what one does; one of them is killed once, and torchrun starts both again.
+
+The gradient of every method, divided among processes: tests/engine/test_shared_batches.py. Every method of every bundle by two
+processes: tests/endurance/matrix.py.
+"""
 
 import shutil
 from pathlib import Path
@@ -7,8 +11,8 @@ from typing import NamedTuple
 import pytest
 import torch
 from processes import PYTHON, shell
-from tiny import execute, names, runs, steps, write_slices_for
-from two_processes import KILLED, TRAININGS, training
+from tiny import execute, names, runs, shorten, steps, write_slices_for
+from two_processes import KILLED, PRECISE, TRAININGS, training
 
 from es_medical.engine.launch import FILE
 
@@ -28,10 +32,12 @@ class Trained(NamedTuple):
 def trained(tmp_path_factory, workflow_uri):
     """All one after another: to start the processes takes most of the time."""
     folder, alone = tmp_path_factory.mktemp("two"), tmp_path_factory.mktemp("alone")
-    for bundle in TRAININGS:
-        source = write_slices_for(bundle, folder / f"{bundle}.h5", splits=SPLITS)
-        shutil.copy(source, alone / source.name)
-        execute(training(alone, workflow_uri, bundle))
+    with pytest.MonkeyPatch.context() as patch:
+        shorten(patch, PRECISE)
+        for bundle in TRAININGS:
+            source = write_slices_for(bundle, folder / f"{bundle}.h5", splits=SPLITS)
+            shutil.copy(source, alone / source.name)
+            execute(training(alone, workflow_uri, bundle))
     output = shell([*PYTHON, str(Path(__file__).with_name("two_processes.py")), str(folder), workflow_uri], folder, **OWN_STORE)
     return Trained(folder, alone, output)
 

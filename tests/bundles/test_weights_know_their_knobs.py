@@ -9,15 +9,13 @@ import pytest
 import torch
 from processes import reconstruct
 from raw import HEADER, kspace_of, phantom
-from tiny import KNOBS, causes, execute, runs, workflow
+from tiny import KNOBS, causes, workflow
 from typer.testing import CliRunner
 
 from es_medical.data import file_digest
 from es_medical.engine.settings import knobs_to_keep, read_knobs_of, taken_knobs
 from es_medical.engine.weights.state_file import BEST, LAST
-from es_medical.knobs import logged_knobs
 from es_medical.reconstruct import app
-from es_medical.tracking import with_hidden
 
 CASE = "fastmri_synthetic"
 NOTHING = tuple(KNOBS)  # of the training's knobs is given again
@@ -43,17 +41,6 @@ def test_inference_takes_the_network_of_the_weights(trained, data_file, tmp_path
         found, _ = reconstruct(CASE, trained(CASE), data_file(CASE), without=without, output_dir=str(tmp_path))
         images.append(found)
     assert torch.equal(*images)
-
-
-def test_evaluation_takes_operator_and_network_of_the_weights(trained, data_file, workflow_uri, client):
-    """Before: made with acceleration 2, the configuration asks for 8: make new measurements."""
-    folder = trained(CASE)
-    execute(workflow(["train.yaml", "evaluate.yaml"], folder, data_file(CASE), workflow_uri, CASE, NOTHING))
-    first, last = runs(client, folder.name)[0], runs(client, folder.name)[-1]
-    assert last.info.run_name.endswith(", evaluate")
-    assert last.data.metrics["test/heldout"] == pytest.approx(first.data.metrics["test/heldout"], rel=1e-4)
-    before, after = (logged_knobs(run.data.params, with_hidden(run.data.tags)) for run in (first, last))
-    assert after.items() >= {name: before[name] for name in ("widths", "iterations", "acceleration", "lr")}.items()
 
 
 def test_resuming_and_calibrating_take_them_and_what_is_given_stays(start):

@@ -76,9 +76,9 @@ def together(data_file, method, monkeypatch, world, **options):
     return torch.stack([gradients(data_file, method, monkeypatch, (rank, world), **options) for rank in range(world)]).mean(0)
 
 
-@pytest.mark.parametrize("method", TRAINED)
+@pytest.mark.parametrize("method", [name for name in TRAINED if name not in ("mc_neq", "sure_neq", "supervised_neq")])
 def test_processes_and_passes_have_the_gradient_of_the_whole_batch(data_files, monkeypatch, method):
-    """Three processes share four items, and one; passes take two items, and one."""
+    """Three processes share four items, and one; passes take two items, and one. The three have the losses of mc, sure, ..."""
     alone = gradients(data_files["MRI"], method, monkeypatch)
     assert len(alone) == 2
     assert alone.abs().amax(1).min() > 0

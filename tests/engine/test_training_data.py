@@ -19,7 +19,8 @@ EVALUATE = ["train.yaml", "evaluate.yaml"]
 def trained(tmp_path_factory, workflow_uri):
     """A training on eight patients in files of their own; the last two are test patients."""
     folder = tmp_path_factory.mktemp("split")
-    execute(workflow(["train.yaml"], folder, people(folder / "slices.h5", "aabbccdd"), workflow_uri, epochs=1))
+    source = people(folder / "slices.h5", "aabbccdd", spacing=(0.75, 0.75))
+    execute(workflow(["train.yaml"], folder, source, workflow_uri, epochs=1))
     return folder
 
 
@@ -145,12 +146,10 @@ def spaced(path, *spacings):
     return path
 
 
-def test_scan_of_other_pixels_is_warned_of_at_inference(tmp_path, workflow_uri):
-    source = people(tmp_path / "slices.h5", "abcd", spacing=(0.75, 0.75))
-    execute(workflow(["train.yaml"], tmp_path, source, workflow_uri, epochs=1))
+def test_scan_of_other_pixels_is_warned_of_at_inference(trained, tmp_path):
     other = people(tmp_path / "scan.h5", "xy", spacing=(0.6, 0.75))
     with pytest.warns(UserWarning, match=r"pixels of 0.75 x 0.75 mm, the data has 0.6 x 0.75 mm: structures appear at another"):
-        execute(workflow(["inference.json"], tmp_path, other, ""))
+        run(trained, tmp_path, other, "", "inference.json")
     execute(workflow(["inference.json"], tmp_path, people(tmp_path / "alike.h5", "xy", spacing=(0.76, 0.74)), ""))
 
 

@@ -11,6 +11,7 @@ from tiny import Parts, causes, execute, names, runs, steps, workflow, write_sli
 from torch import nn
 
 from es_medical.engine import setup
+from es_medical.jobs import penalty_search as search_module
 from es_medical.jobs.penalty_search import DECADES, best_weight, search_penalty
 from es_medical.jobs.training import Training
 from es_medical.networks import Tikhonov
@@ -18,9 +19,10 @@ from es_medical.networks import Tikhonov
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory, data_file, workflow_uri, client):
-    """One job of Tikhonov, looked at by many tests."""
+    """One job of Tikhonov, looked at by many tests; knobs of trainings are given, as one overlay hands them to every method."""
     folder = tmp_path_factory.mktemp("tikhonov")
-    job = execute(workflow(["train.yaml"], folder, data_file, workflow_uri, method="tikhonov", key_metric="psnr"))
+    knobs = {"schedule": "cosine", "warmup": 3, "ema": 0.9, "n_splits": 2, "warm_images": 4}
+    job = execute(workflow(["train.yaml"], folder, data_file, workflow_uri, method="tikhonov", key_metric="psnr", **knobs))
     (run,) = runs(client, folder.name)
     return run, folder, job
 
@@ -113,7 +115,12 @@ def test_weight_of_another_method_is_refused(finished, data_file, workflow_uri, 
     assert "method: tikhonov in training, tv is given" in causes(info.value)
 
 
-# --- other jobs
+# --- other jobs: two decades in place of six
+
+
+@pytest.fixture
+def two_decades(monkeypatch):
+    monkeypatch.setattr(search_module, "DECADES", DECADES[2:4])
 
 
 def test_method_without_a_weight_is_scored_once_also_when_it_is_to_resume(data_file, workflow_uri, client, tmp_path, caplog):
@@ -128,6 +135,7 @@ def test_method_without_a_weight_is_scored_once_also_when_it_is_to_resume(data_f
     assert told == [f"pseudo_inverse learns nothing: {knobs} are not used"]
 
 
+@pytest.mark.usefixtures("two_decades")
 def test_choice_without_ground_truth_is_by_the_held_out_error(workflow_uri, client, tmp_path):
     source = write_slices(tmp_path / "measured.h5", with_image=False)
     execute(workflow(["train.yaml"], tmp_path, source, workflow_uri, method="tikhonov", key_metric="auto"))
@@ -137,6 +145,7 @@ def test_choice_without_ground_truth_is_by_the_held_out_error(workflow_uri, clie
     assert "test/psnr" not in run.data.metrics
 
 
+@pytest.mark.usefixtures("two_decades")
 def test_test_slices_have_no_part_in_the_choice(data_file, workflow_uri, tmp_path):
     """The tester is run once, after the weight is set for good."""
     job = workflow(["train.yaml"], tmp_path, data_file, workflow_uri, method="tikhonov")
@@ -148,9 +157,10 @@ def test_test_slices_have_no_part_in_the_choice(data_file, workflow_uri, tmp_pat
     session.tester.run = lambda: (seen.append("test"), run())
     session.validator.run = lambda epoch: (seen.append("val"), validate(epoch))
     job.run()
-    assert seen == ["val"] * (len(DECADES) + 3) + ["test"]
+    assert seen == ["val"] * (2 + 3) + ["test"]
 
 
+@pytest.mark.usefixtures("two_decades")
 def test_no_finite_score_is_an_error(workflow_uri, tmp_path):
     blank = write_slices(tmp_path / "blank.h5", poison={4: "image", 5: "image"})  # the validation slices
     job = workflow(["train.yaml"], tmp_path, blank, workflow_uri, method="tikhonov", key_metric="psnr")

@@ -11,7 +11,6 @@ import torch
 from tiny import BUNDLE_NAMES, SIGMA, causes, execute, names, runs, steps, workflow, write_slices, write_slices_for
 
 from es_medical.jobs import warm_start
-from es_medical.jobs.record import Record
 from es_medical.jobs.training import Training
 from es_medical.jobs.warm_start import WarmKnobs, WarmStart
 from es_medical.physics import MRI
@@ -74,12 +73,6 @@ def train(tmp_path, data_file, workflow_uri) -> Callable:
         return execute(workflow(["train.yaml"], tmp_path, data_file, workflow_uri, **knobs))
 
     return run
-
-
-@pytest.fixture
-def untracked(monkeypatch):
-    """Trainings without MLflow, which takes most of the time of a short one."""
-    monkeypatch.setattr(Record, "tracker", lambda *_: NullTracker())
 
 
 @pytest.fixture

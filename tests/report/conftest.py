@@ -1,4 +1,4 @@
-"""An MLflow store for each test: a copy of one empty database, because making one takes seconds."""
+"""An MLflow store for each test."""
 
 import shutil
 
@@ -6,13 +6,6 @@ import pytest
 from report_store import Store
 
 from es_medical.tracking.server import connect
-
-
-@pytest.fixture(scope="session")
-def empty_database(tmp_path_factory):
-    path = tmp_path_factory.mktemp("empty") / "mlflow.db"
-    connect(f"sqlite:///{path}")
-    return path
 
 
 @pytest.fixture

@@ -33,10 +33,10 @@ class Broken(Planned):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory, workflow_uri):
+def made(tmp_path_factory, empty_database):
     """A reproduction of two runs, of which one fails; its outcome and what was printed."""
     folder = tmp_path_factory.mktemp("reproduction")
-    shutil.copy(workflow_uri.removeprefix("sqlite:///"), folder / "mlflow.db")  # to make its tables takes seconds
+    shutil.copy(empty_database, folder)
     data = write_slices_for("mnist_cs", folder / "digits.h5", sigma=0.0)
     good, bad = plan("demo", ["sensing"], ["es"], BUNDLES)[:2]
     good = good._replace(ratio=RATIO, data="", knobs=TINY | {"ratio": RATIO, "data_file": str(data)})

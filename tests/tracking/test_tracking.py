@@ -31,8 +31,8 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 @pytest.fixture(scope="session")
-def uri(tmp_path_factory):
-    return f"sqlite:///{tmp_path_factory.mktemp('mlflow') / 'mlflow.db'}"
+def uri(tmp_path_factory, empty_database):
+    return f"sqlite:///{shutil.copy(empty_database, tmp_path_factory.mktemp('mlflow'))}"
 
 
 @pytest.fixture(scope="session")

@@ -113,17 +113,16 @@ def test_intervals_are_written_with_the_factor_of_the_calibration(trained, bundl
     assert found == {f"{name}.{kind}" for name in ("reconstruction", "spread", "halfwidth", "flagged")}
 
 
-@each
-def test_off_by_default_and_then_of_no_cost(trained, bundle, tmp_path, monkeypatch):
+def test_off_by_default_and_then_of_no_cost(trained, tmp_path, monkeypatch):
     """The evaluator has the plain inferer, nothing is resampled, and the images are those that come with intervals."""
     with monkeypatch.context() as patch:
         patch.setattr(EquivariantBootstrap, "__call__", lambda *_: pytest.fail("a bootstrap without being asked for"))
-        one = reconstruct(trained, bundle, tmp_path / "plain")
+        one = reconstruct(trained, "fastmri_synthetic", tmp_path / "plain")
     evaluator = one.parser.get_parsed_content("evaluator")
     assert isinstance(evaluator, Evaluator)
     assert type(evaluator.inferer) is Inferer
     assert not any("halfwidth" in path.name or "flagged" in path.name for path in (tmp_path / "plain").rglob("*"))
-    reconstruct(trained, bundle, tmp_path / "with", intervals=0.5, n_bootstrap=2)
+    reconstruct(trained, "fastmri_synthetic", tmp_path / "with", intervals=0.5, n_bootstrap=2)
     with (
         h5py.File(tmp_path / "plain" / "reconstructions.h5") as first,
         h5py.File(tmp_path / "with" / "reconstructions.h5") as second,
@@ -132,12 +131,11 @@ def test_off_by_default_and_then_of_no_cost(trained, bundle, tmp_path, monkeypat
         assert all(np.array_equal(first[name][()], second[name][()]) for name in ("reconstruction", "spread", "heldout"))
 
 
-@each
-def test_intervals_of_a_scan_that_calibrates_itself_are_those_of_its_held_out_measurements(trained, bundle, tmp_path, caplog):
+def test_intervals_of_a_scan_that_calibrates_itself_are_those_of_its_held_out_measurements(trained, tmp_path, caplog):
     """The default: half-widths are those without calibration, times one factor for each slice."""
     with caplog.at_level("WARNING"):
         for word in ("scan", "none"):
-            reconstruct(trained, bundle, tmp_path / word, intervals=0.5, n_bootstrap=3, calibrate_by=word)
+            reconstruct(trained, "div2k_inpainting", tmp_path / word, intervals=0.5, n_bootstrap=3, calibrate_by=word)
     assert "intervals are not calibrated" in caplog.text
     files = (tmp_path / word / "reconstructions.h5" for word in ("scan", "none"))
     with h5py.File(next(files)) as first, h5py.File(next(files)) as second:
@@ -145,7 +143,7 @@ def test_intervals_of_a_scan_that_calibrates_itself_are_those_of_its_held_out_me
     assert factors.shape == (3, 1, 16, 16)
     np.testing.assert_allclose(factors, np.broadcast_to(factors[:, :, :1, :1], factors.shape), rtol=1e-4)
     assert len(np.unique(factors[:, 0, 0, 0])) == 3
-    assert load(bundle, "inference.json")["calibrate_by"] == "scan"
+    assert {load(bundle, "inference.json")["calibrate_by"] for bundle in BUNDLES} == {"scan"}
 
 
 @pytest.mark.parametrize(
