@@ -439,6 +439,7 @@ def test_a_file_that_a_proxy_took_in_the_servers_place_is_sent_again(new, client
     tracker = unsent(new, monkeypatch)
     with monkeypatch.context() as patched:
         patched.setattr("mlflow.MlflowClient.log_artifact", lambda *_: None)  # "200 OK" and a page: please log in
+        patched.setattr(events, "_is_local", lambda *_: False)
         pytest.raises(ConnectionError, Uploader(tracker._spool, uri).send)
     tracker._spool.close()
     assert main(["send", str(tmp_path / "spool"), "--uri", uri]) == 0
