@@ -92,6 +92,12 @@ class Scanner:
 
         return CT(self.acquisition.geometry(self.size, self.pixel), torch.from_numpy(self.mask))
 
+    def scaled(self, scale: float) -> Scanner:
+        """The same scanner with another scale; they share the operator, which takes long to build for large images."""
+        other = replace(self, scale=scale)
+        vars(other)["physics"] = self.physics  # a cached property
+        return other
+
     @property
     def unit(self) -> str:
         """Unit of the attenuation."""
@@ -220,7 +226,7 @@ def shared_scanner(prep: PrepRun[SinogramOptions], files: Sequence[File]) -> tup
         known = [item for item in items if item.split == "train"] or items
         some = [known[k] for k in sorted({round(k) for k in np.linspace(0, len(known) - 1, SAMPLED)})]
         found = [row for item in some if isinstance(row := _or_failure(item, acquisition, options), Corrected)]
-        scanner = replace(scanner, scale=stored_scale(scanner, found)) if found else scanner
+        scanner = scanner.scaled(stored_scale(scanner, found)) if found else scanner
     return scanner, [*notes, *more], deviating
 
 

@@ -49,6 +49,7 @@ COLUMNS: dict[str, tuple[tuple[int, ...], Any]] = {  # shape of a row, and type,
     "clipped": ((), np.int64),
     "checksum": ((len(PIXELS),), np.uint32),  # CRC-32 of the slice's pixels, in the order of PIXELS; 0 where there are none
 }
+KNOWN = {*PIXELS, "mask", "matrix", *COLUMNS}  # files of older versions have fewer
 NAN = float("nan")
 GROUND_TRUTH = "ground truth"
 MEASURED = "measured"  # key of `SliceHeader.operator`, beside the geometry of a scanner that measured the sinograms
@@ -191,8 +192,9 @@ def open_slices(path: str | Path) -> h5py.File:
                 raise ValueError(f"{path} is {cause}: make it anew with data_prep")
             if cause := lost_parts(file):
                 raise ValueError(f"{path}: {cause}, or make it anew with data_prep")
-            for name in (*PIXELS, "mask", "matrix", *COLUMNS):
-                if cause := _fault(file, name):
+            n = (file["measurement"].shape or (0,))[:1]
+            for name in [name for name in file if name in KNOWN]:
+                if cause := _fault(file[name], name, n):
                     raise ValueError(f"{path} is no whole slice file: {name} {cause}: make it anew with data_prep")
     except Exception:
         file.close()
@@ -205,11 +207,8 @@ def damaged(path: str | Path) -> ValueError:
     return ValueError(f"{path} is a damaged slice file: copy it again, or make it anew with data_prep")
 
 
-def _fault(file: h5py.File, name: str) -> str:
-    """What is wrong with the type or shape of a dataset, before it is read; "" if nothing, or if it is absent."""
-    if name not in file:  # files of older versions have fewer columns
-        return ""
-    data, n = file[name], (file["measurement"].shape or (0,))[:1]
+def _fault(data: object, name: str, n: tuple[int, ...]) -> str:
+    """What is wrong with the type or shape of a dataset of n rows, before it is read; "" if nothing."""
     if not isinstance(data, h5py.Dataset):
         return "is no dataset"
     if cause := overstated(data, whole=name not in PIXELS):
