@@ -127,6 +127,7 @@ sys.meta_path.insert(0, Blocked())
 from es_medical.benchmark.__main__ import main
 parts = [word for name in ("epoch bf16", "ct bf16") for word in ("--only", name)]
 main(["gpu", "--device", "cpu", "--tiny", "--repeats", "1", *parts, "--json", sys.argv[1]])
+main(["step", "--size", "16", "--widths", "2,4", "--iterations", "1", "--repeats", "1"])
 """
 
 

@@ -1,8 +1,4 @@
-import json
 import logging
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -45,18 +41,6 @@ def test_more_than_the_free_memory_is_refused_before_loading(slice_file, monkeyp
     monkeypatch.setattr(cache_module.CachedSlices, "_load", lambda *_: pytest.fail("loaded"))
     with pytest.raises(MemoryError, match=r"190 slices on cpu takes 11.9 MiB, 1.0 MiB are free"):
         CachedSlices(SliceDataset(slice_file, "train"), "cpu")
-
-
-def test_two_workers_and_two_epochs_do_not_copy_the_cache(slice_file):
-    """In a process of its own: a worker forked from a long test session writes to pages of all that the session holds."""
-    script = Path(__file__).with_name("cache_workers.py")
-    run = subprocess.run(
-        [sys.executable, str(script), str(slice_file)], capture_output=True, text=True, check=True, timeout=120
-    )
-    size, *growth = json.loads(run.stdout.splitlines()[-1])
-    assert len(growth) == 2
-    assert size > 10 * 2**20
-    assert max(growth) < size / 2
 
 
 def test_cuda_cache_in_a_worker_is_a_clear_error(slice_file, monkeypatch):

@@ -113,19 +113,6 @@ def test_other_errors_say_nothing_of_locks(tmp_path):
 # --- filters
 
 
-def test_filters_of_hdf5plugin_are_used_where_it_is_installed(tmp_path):
-    """In a process that has not loaded them yet."""
-    plugin = pytest.importorskip("hdf5plugin", reason="the package hdf5plugin (extra `hdf5`) is not installed")
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file.create_dataset("kspace", data=np.arange(64.0), compression=plugin.Zstd())
-    code = (
-        "import sys, h5py; from es_medical.data.hdf5 import missing_filter; data = h5py.File(sys.argv[1])['kspace'];"
-        "assert missing_filter(data) == ''; print(data[63])"
-    )
-    done = subprocess.run([sys.executable, "-c", code, tmp_path / "a.h5"], capture_output=True, text=True, check=True)
-    assert done.stdout == "63.0\n"
-
-
 def compressed_by(path, number):
     """A dataset of a chunk that only a filter of this number can read."""
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)

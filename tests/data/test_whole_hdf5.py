@@ -12,6 +12,11 @@ import pytest
 from es_medical.data.whole_hdf5 import whole_hdf5
 
 
+@pytest.fixture(scope="module", autouse=True)
+def nothing_open():
+    gc.collect()  # what tests before these left open
+
+
 @contextmanager
 def files_of_at_most(size):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -34,7 +39,6 @@ def write(path, check_each=False):
 @pytest.mark.parametrize("kib", [0, 1, 3, 40, 200, 330])
 @pytest.mark.parametrize("check_each", [False, True])
 def test_a_full_disk_is_an_error_that_names_the_file_and_leaves_nothing(tmp_path, kib, check_each):
-    gc.collect()  # what tests before this one left open
     opened = h5py.h5f.get_obj_count(h5py.h5f.OBJ_ALL, h5py.h5f.OBJ_FILE)
     with files_of_at_most(kib * 1024), pytest.raises(OSError, match=r"x\.h5") as raised:
         write(tmp_path / "x.h5", check_each)
