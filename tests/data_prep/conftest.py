@@ -1,13 +1,21 @@
+import functools
+
 import h5py
 import numpy as np
 import pytest
 from raw import HEADER, kspace_of, phantom
-from typer.testing import CliRunner
+from typer import testing
 
 from data_prep.__main__ import app
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
+def kept(tmp_path_factory):
+    """A folder for each of `prep_commands.COMMANDS`, with what its tests share."""
+    return functools.cache(lambda name: tmp_path_factory.mktemp("kept") / name)
+
+
+@pytest.fixture(scope="session")
 def make_volume():
     """Writes a file in fastMRI's layout: k-space of 64 x 48, target of 32 x 32."""
 
@@ -35,10 +43,12 @@ def prep():
     """Runs the command line in this process, which is to end with an exit code; returns what it printed."""
 
     def run(*arguments, code=0):
-        result = CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "300"})
+        result = testing.CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "300"})
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         assert result.exit_code == code, result.output
         return result
 
-    return run
+    with pytest.MonkeyPatch.context() as patch:  # a third of the time of a tiny run
+        patch.setattr(testing, "_get_command", functools.cache(testing._get_command))
+        yield run

@@ -1,7 +1,9 @@
 """Inference on a scan: recorded k-space, prepared as the training data was; HDF5, NIfTI and DICOM out."""
 
+import functools
 import gzip
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +34,7 @@ def kspace(kind, seed=0, scale=1.0):
     return scale * (kspace_of(x) + 0.01 * complex_noise(x.shape, seed)).astype(np.complex64)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def volume(make_volume):
     """Writes a volume of a kind; `lines`: the columns that it measures, the others are zero and there is a mask; `encoded`:
     first and one past the last column that is no zero-padding."""
@@ -53,19 +55,27 @@ def volume(make_volume):
     return make
 
 
-@pytest.fixture
-def weights(tmp_path, volume, prep):
-    """Weights of a tiny network for a file that the command made; returns the file. Nothing is trained: it says the same."""
+@pytest.fixture(scope="module")
+def made_weights(tmp_path_factory, volume, prep):
+    """Weights of a tiny network for a file that the command made. Nothing is trained: it says the same."""
 
+    @functools.cache
     def make(kind, *options, lines=None, files=("train.yaml",), **extra):
-        volume(tmp_path / "raw" / "a.h5", kind, lines, seed=7, **extra)
-        out, coils = tmp_path / "train.h5", ("--coils", kind)
-        prep("fastmri", tmp_path / "raw", out, "--measurements", "real", *coils, *ALL, *options)
+        folder = tmp_path_factory.mktemp("weights")
+        volume(folder / "raw" / "a.h5", kind, lines, seed=7, **extra)
+        out, coils = folder / "train.h5", ("--coils", kind)
+        prep("fastmri", folder / "raw", out, "--measurements", "real", *coils, *ALL, *options)
         without = OPEN if "--native-width" in options else ()
-        save_weights(workflow([*files], tmp_path, out, "sqlite:///none.db", BUNDLE, without=without))
-        return out
+        save_weights(workflow([*files], folder, out, "sqlite:///none.db", BUNDLE, without=without))
+        return folder
 
     return make
+
+
+@pytest.fixture
+def weights(tmp_path, made_weights):
+    """Puts a copy of such weights beside the file, which it returns."""
+    return lambda *options, **how: shutil.copytree(made_weights(*options, **how), tmp_path, dirs_exist_ok=True) / "train.h5"
 
 
 def reconstruct(tmp_path, source, *files, **knobs):

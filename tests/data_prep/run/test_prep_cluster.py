@@ -32,17 +32,18 @@ def scheduler():
 
 
 @pytest.fixture
-def tried(request, tmp_path, prep, make_volume, scheduler):
-    """A command with its input, done in threads (`out/a.h5`) and then by `run`, through the scheduler."""
-    found = Tried(COMMANDS[getattr(request, "param", "recorded")], tmp_path, prep, make_volume)
+def tried(request, tmp_path, prep, make_volume, scheduler, kept):
+    """A command with its input, done in a thread (`out/a.h5`) and then by `run`, through the scheduler."""
+    name = getattr(request, "param", "recorded")
+    found = Tried(COMMANDS[name], tmp_path, prep, make_volume, kept(name))
     found.by_processes = lambda *more, **given: found.run("--scheduler", scheduler, *more, **given)
     return found
 
 
 @pytest.fixture
 def volumes(tried):
-    """The recorded volumes, prepared in threads, and where processes write."""
-    tried.run()
+    """The recorded volumes, prepared in a thread, and where processes write."""
+    tried.first()
     tried.other = tried.out.with_name("b.h5")
     return tried
 
@@ -53,7 +54,7 @@ def parts_of(out):
 
 @pytest.mark.parametrize("tried", ["lidc all", "sinogram"], indirect=True)
 def test_processes_write_the_same_bytes_as_threads_and_leave_nothing_else(tried):
-    tried.run()
+    tried.first()
     before, manifest, there = file_digest(tried.out), tried.manifest(), tried.written()
     assert "dashboard" in tried.by_processes("--overwrite")
     assert (file_digest(tried.out), tried.manifest(), tried.written()) == (before, manifest, there)
