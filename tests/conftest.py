@@ -3,18 +3,28 @@
 import functools
 import shutil
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import typechecking
 from jaxtyping import config, install_import_hook
 
+import_module("deepinv")  # first: what checked modules import while they load is compiled anew each time, without its .pyc file
 CHECKED = ["diagnostics", "groups", "inferers", "losses", "metrics", "networks", "physics", "splits", "uncertainty"]
 install_import_hook([f"es_medical.{name}" for name in CHECKED], "typechecking.check")
 TRAINING = ("test_training_data.py", "test_settings.py", "test_bundle_intervals.py", "test_tutorials.py")
 """Files elsewhere that train by bundles."""
 torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def first_calls_checked() -> Iterator[None]:
+    """Check the shapes of the first calls of each test."""
+    yield
+    typechecking.check_again()
 
 
 @pytest.fixture
