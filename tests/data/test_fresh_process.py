@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason=
 def files(tmp_path_factory):
     """A small file, one 16 times as large, one to cache, and one compressed by a filter of hdf5plugin ("" without it)."""
     folder = tmp_path_factory.mktemp("fresh")
-    for name, n, coils, side in (("small", 4, 4, 96), ("large", 64, 4, 96), ("cached", 200, 0, 64)):
+    for name, n, coils, side in (("small", 4, 4, 96), ("large", 64, 4, 96), ("cached", 50, 0, 128)):
         header = SliceHeader(0.1, torch.ones(side, dtype=torch.bool))
         with SliceWriter(folder / name, header, (side, side), not coils, coils) as writer:
             y = torch.randn(2, *([coils] if coils else []), side, side)

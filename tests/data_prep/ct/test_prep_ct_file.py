@@ -142,13 +142,12 @@ def test_trained_network_reconstructs_a_series(tmp_path, prep, workflow_uri):
         series(tmp_path / "raw" / str(k), patient=f"p{k}")
     knobs = ("--size", SIZE, "--views", VIEWS, "--sigma", SIGMA, "--slices", "all", "--without-image")
     prep("lidc", tmp_path / "raw", tmp_path / "train.h5", *knobs)
-    options = {"views": VIEWS, "sigma": SIGMA, "epochs": 6, "val_interval": 6}
+    options = {"views": VIEWS, "sigma": SIGMA, "epochs": 2, "val_interval": 2}
     execute(workflow(["train.yaml"], tmp_path, tmp_path / "train.h5", workflow_uri, BUNDLE, **options))
     found = reconstructions(reconstruct(tmp_path, series(tmp_path / "in"), dicom=False))
     assert found["reconstruction"].shape == found["spread"].shape == (3, 1, SIZE, SIZE)
     truth = (expected() + 1000) / 2000
     errors = np.square(found["reconstruction"][:, 0] - truth).sum((1, 2))
-    print(errors / np.square(truth).sum((1, 2)))
     assert (errors < 0.1 * np.square(truth).sum((1, 2))).all()
     others = np.square(found["reconstruction"][:, 0] - np.roll(truth, 1, 0)).sum((1, 2))
     assert (errors < others).all()  # each is its own slice

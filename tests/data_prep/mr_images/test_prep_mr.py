@@ -38,15 +38,16 @@ def test_every_pixel_is_a_voxel_of_its_place_and_value(tmp_path, prep, direction
         assert one.slice_spacing == pytest.approx(1.5)
 
 
-@pytest.mark.parametrize("spacing", [(), ("--spacing", 1.0), ("--spacing", 2.3)])
-@pytest.mark.parametrize("plane", ORIENTATIONS)
+@pytest.mark.parametrize(
+    ("plane", "spacing"), [("axial", None), ("coronal", None), ("axial", 2.3), ("coronal", 1.0), ("sagittal", 2.3)]
+)
 def test_a_marked_voxel_is_where_it_was_in_nifti_and_dicom(tmp_path, prep, plane, spacing):
     """Voxels of 1.2 x 1.6 x 3.5 mm: in two of the planes pixels are not square, and are made so."""
     voxels, voxel = head(), (7, 15, 11)
     voxels[voxel] = 1000
     affine = affine_of(AFFINES["oblique"], (1.2, 1.6, 3.5))
     path = write_nifti(tmp_path / "a.nii", voxels, affine)
-    found, _ = made(prep, path, "--plane", plane, *spacing, *EXACT)
+    found, _ = made(prep, path, "--plane", plane, *(("--spacing", spacing) if spacing else ()), *EXACT)
     images = raw_values(found).astype(np.float32)
     save(tmp_path / "saved", tmp_path / "out" / "a.h5", images / images.max(), dicom=True)
     pixel = found["spacing"][0, 0]
