@@ -11,7 +11,7 @@ from typing import Any
 from beartype import BeartypeConf, beartype
 from jaxtyping import config
 
-CALLS = 2000  # of all functions together; each is checked when it is called and when it returns
+CALLS = 500  # of all functions together; each is checked when it is called and when it returns
 beartyped = beartype(conf=BeartypeConf(is_pep484_tower=True))
 
 
