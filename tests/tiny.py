@@ -230,13 +230,8 @@ def _parsed(path: str, _: int) -> dict[str, Any]:
     return PARSE(path)
 
 
-def _load(path: str | Path, **options: Any) -> dict[str, Any]:
-    """As MONAI's `load_config_file`, which takes a third of a second each time, of a file that has not changed once."""
-    return PARSE(path, **options) if options else copy.deepcopy(_parsed(str(path), Path(path).stat().st_mtime_ns))
-
-
-PARSE = ConfigParser.load_config_file
-ConfigParser.load_config_file = staticmethod(_load)
+PARSE = ConfigParser.load_config_file  # slow, so once for each state of a file
+ConfigParser.load_config_file = lambda path: copy.deepcopy(_parsed(str(path), Path(path).stat().st_mtime_ns))
 
 
 @functools.cache

@@ -1,7 +1,7 @@
 """The run-time type checker of the tests: beartype, which accepts integers for floats, as mypy does.
 
-The checks cost far more than a small operator: those of thousands of iterations took most of the time of the suite. So the
-first calls of each test are checked; those after them are of the same functions.
+A check costs more than a small operator, and thousands of iterations took most of the time of the suite, so the first calls
+of each test are checked.
 """
 
 import functools
@@ -11,24 +11,18 @@ from typing import Any
 from beartype import BeartypeConf, beartype
 from jaxtyping import config
 
-CALLS = 500  # of all functions together; each is checked when it is called and when it returns
-beartyped = beartype(conf=BeartypeConf(is_pep484_tower=True))
-
-
-class Left:
-    """What is left of the calls to check."""
-
-    calls = CALLS
+CALLS = 500  # of all functions together; each counts when it is called and when it returns
+budget = {"left": CALLS}
 
 
 def check(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Check the arguments and the result of a function, and switch all checks off after the last call to check."""
-    checked = beartyped(function)
+    """Check arguments and result of a function; the last call to check switches the checks off."""
+    checked = beartype(function, conf=BeartypeConf(is_pep484_tower=True))
 
     @functools.wraps(checked)
     def counted(*args: Any, **options: Any) -> Any:
-        Left.calls -= 1
-        if Left.calls == 0:
+        budget["left"] -= 1
+        if budget["left"] == 0:
             config.update("jaxtyping_disable", True)
         return checked(*args, **options)
 
@@ -37,6 +31,6 @@ def check(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def check_again() -> None:
     """Check the first calls of the next test."""
-    if Left.calls <= 0:
+    if budget["left"] <= 0:
         config.update("jaxtyping_disable", False)
-    Left.calls = CALLS
+    budget["left"] = CALLS

@@ -183,18 +183,6 @@ def test_series_of_blank_slices_fails_and_patients_beyond_the_counts_are_left_ou
     assert read_header(path).n == 3
 
 
-def test_dry_run_says_what_would_be_taken_and_writes_nothing(tmp_path, lidc):
-    write_patients(tmp_path / "in", 3, 4)
-    (tmp_path / "in" / "patient0" / "001.dcm").unlink()
-    write(of_kind(ct(series="x"), DigitalXRayImageStorageForPresentation, "DX"), tmp_path / "in" / "xray.dcm")
-    result, path = lidc("--dry-run")
-    assert "patient1: 1 of 4 slices to" in result.output
-    assert "slice missing at 2.5 mm" in result.output
-    assert "xray.dcm" in result.output
-    assert "would write 3 slices of 16 x 16" in result.output
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["in"]
-
-
 @pytest.mark.parametrize("old", [True, False])
 def test_metadata_table_is_compared_with_the_files(tmp_path, lidc, old):
     write_patients(tmp_path / "in", 3, 3)
