@@ -203,9 +203,8 @@ def diagonal_sums(physics: Operator, keep: Support) -> Float[Tensor, "c c"]:
     """Sum the diagonal of each block (c, d) of A^T A over the pixels that are kept."""
     matrix = _sparse(physics)
     if matrix is not None:
-        rays = _ray_factors(physics).square().repeat_interleave(matrix.rows.diff())
-        kept = keep.flatten()[matrix.columns.long()]
-        return (matrix.values.double().square() * rays * kept).sum().view(1, 1)
+        squares = matrix._replace(values=matrix.values.double().square())
+        return (_ray_factors(physics).square() @ squares.matmul(keep.double().view(-1, 1))).view(1, 1)
     each = (rows.double() for rows in operator_rows(physics))
     return torch.stack([torch.einsum("rchw,rdhw,hw->cd", rows, rows, keep) for rows in each]).sum(0)
 

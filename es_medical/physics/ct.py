@@ -68,7 +68,8 @@ class CT(Operator):
         rows, transpose = csr_pair(system_matrix(geometry) if matrix is None else matrix)
         norm = largest_singular_value(rows, transpose) if unit_norm else torch.ones((), dtype=torch.float64)
         self._setup(geometry, rows, transpose, norm, ray_mask(torch.ones(1) if mask is None else mask, geometry))
-        self._diagonal = float(rows.values.double().square().sum() / norm**2) / math.prod(geometry.size)
+        energy = sum(float(some.double().square().sum()) for some in rows.values.split(2**20))  # without a copy of the matrix
+        self._diagonal = energy / float(norm) ** 2 / math.prod(geometry.size)
 
     def _setup(self, geometry: Geometry, matrix: Csr, transpose: Csr, norm: Tensor, mask: Mask) -> None:
         super().__init__(img_size=(1, *geometry.size))

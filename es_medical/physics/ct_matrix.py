@@ -98,10 +98,11 @@ def _project(geometry: Geometry, shift: float) -> csr_array:
     projector = astra.create_projector(kernel(geometry), scanner, volume)
     handle = astra.projector.matrix(projector)
     try:
-        return csr_array(astra.matrix.get(handle)).astype(np.float32)
+        copied = astra.matrix.get(handle)  # float64
     finally:
         astra.matrix.delete(handle)
         astra.projector.delete(projector)
+    return csr_array(copied).astype(np.float32, copy=False)
 
 
 def _narrow(matrix: csr_array) -> csr_array:
