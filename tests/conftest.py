@@ -1,6 +1,7 @@
 """Check annotated shapes while the tests run; use one thread, so that timings and sums don't depend on the machine."""
 
 import functools
+import gc
 import shutil
 from collections.abc import Iterator
 from importlib import import_module
@@ -18,6 +19,12 @@ install_import_hook([f"es_medical.{name}" for name in CHECKED], "typechecking.ch
 TRAINING = ("test_training_data.py", "test_settings.py", "test_bundle_intervals.py", "test_tutorials.py")
 """Files elsewhere that train by bundles."""
 torch.set_num_threads(1)
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from looking at all that is loaded by now, again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
