@@ -34,15 +34,6 @@ def start(trained, data_file, workflow_uri, tmp_path):
     return initialised
 
 
-def test_inference_takes_the_network_of_the_weights(trained, data_file, tmp_path):
-    """Before: size mismatch for reconstructor.denoiser.Up_conv2..."""
-    images = []
-    for without in ((), NOTHING):
-        found, _ = reconstruct(CASE, trained(CASE), data_file(CASE), without=without, output_dir=str(tmp_path))
-        images.append(found)
-    assert torch.equal(*images)
-
-
 def test_resuming_and_calibrating_take_them_and_what_is_given_stays(start):
     resumed = start("train.yaml", resume=True, epochs=3, batch_size=3)
     assert [resumed[name] for name in ("widths", "lr", "lr_milestones")] == [[4, 8], 0.01, [1, 3]]

@@ -38,6 +38,7 @@ OPERATORS = {
     **{"part of each item": TABLE["coils: M A"], "turned": TABLE["fan: A turned"]},
 }
 each_operator = pytest.mark.parametrize("name", OPERATORS)
+each_but_turned = pytest.mark.parametrize("name", [name for name in OPERATORS if name != "turned"])  # "ct", "virtual"
 
 
 def case(name: str) -> tuple[Operator, Tensor, Tensor]:
@@ -117,7 +118,7 @@ def test_tikhonov_of_few_iterations_is_reported_once(caplog, monkeypatch):
 # --- total variation
 
 
-@each_operator
+@each_but_turned
 def test_tv_meets_the_conditions_of_a_minimum(name):
     """|q_i| <= 1, <q, D x> = TV(x), and A^T (A x - y) + w D^T q = 0: what holds of a minimum alone."""
     physics, _, y = case(name)
@@ -129,7 +130,7 @@ def test_tv_meets_the_conditions_of_a_minimum(name):
     torch.testing.assert_close(paired, variation(x), rtol=1e-3, atol=1e-6)
 
 
-@each_operator
+@each_but_turned
 def test_objective_of_tv_is_least_among_neighbours_and_within_its_bound(name):
     physics, truth, y = case(name)
     exact = minimum(name).image
