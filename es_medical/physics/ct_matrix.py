@@ -10,7 +10,8 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
-from scipy.sparse import csr_array
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, vstack
 
 from es_medical.data.atomic import whole_or_not
 from es_medical.physics.ct_geometry import FanBeam, Geometry, ParallelBeam, geometry_from_dict
@@ -23,6 +24,8 @@ SMALLEST = 1e-6
 """Smallest entry that is kept, in pixels."""
 RAYS = 4
 """Lines whose mean is a bin of a fan with a shifted detector: then as accurate as "strip", for bins of 1 to 4 pixels."""
+TOGETHER = 32
+"""Views that astra builds at a time."""
 BROKEN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
 
 
@@ -84,10 +87,16 @@ def _build(geometry: Geometry) -> csr_array:
 
 def _project(geometry: Geometry, shift: float) -> csr_array:
     """Build the matrix of a scanner whose detector is at `shift`, with the kernel of its own."""
+    angles = np.deg2rad(geometry.angles)
+    parts = [_views(geometry, angles[first : first + TOGETHER], shift) for first in range(0, len(angles), TOGETHER)]
+    return csr_array(vstack(parts, format="csr"))
+
+
+def _views(geometry: Geometry, angles: NDArray[np.floating], shift: float) -> csr_array:
+    """Build the rows of some views; astra keeps more than their bytes in single precision, and gives double precision."""
     astra = _astra()
     height, width = geometry.size
     volume = astra.create_vol_geom(height, width)
-    angles = np.deg2rad(geometry.angles)
     if isinstance(geometry, FanBeam):
         distances = (geometry.source_distance, geometry.detector_distance)
         scanner = astra.create_proj_geom("fanflat", geometry.pitch, geometry.n_detectors, angles, *distances)
@@ -98,11 +107,10 @@ def _project(geometry: Geometry, shift: float) -> csr_array:
     projector = astra.create_projector(kernel(geometry), scanner, volume)
     handle = astra.projector.matrix(projector)
     try:
-        copied = astra.matrix.get(handle)  # float64
+        return csr_array(astra.matrix.get(handle)).astype(np.float32)
     finally:
         astra.matrix.delete(handle)
         astra.projector.delete(projector)
-    return csr_array(copied).astype(np.float32, copy=False)
 
 
 def _narrow(matrix: csr_array) -> csr_array:
