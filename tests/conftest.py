@@ -96,9 +96,9 @@ def workflow_uri(tmp_path_factory: pytest.TempPathFactory, empty_database: Path)
 
 @pytest.fixture(scope="module", autouse=True)
 def quick_trainings(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Spare whole trainings what other tests check: shapes of each call, EQUIV of a whole group, the last digits of a solver.
+    """Spare whole trainings what other tests check: the shapes of each call, and EQUIV of a whole group.
 
-    Together they take two thirds of the time of a CT training.
+    Together they take half of the time of a CT training.
     """
     if request.path.parent.name not in ("bundles", "jobs") and request.path.name not in TRAINING:
         yield

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import pytest
 import torch
 from processes import PYTHON, shell
-from tiny import execute, names, runs, shorten, steps, write_slices_for
-from two_processes import KILLED, PRECISE, TRAININGS, training
+from tiny import execute, names, runs, steps, write_slices_for
+from two_processes import KILLED, TRAININGS, training
 
 from es_medical.engine.launch import FILE
 
@@ -32,12 +32,10 @@ class Trained(NamedTuple):
 def trained(tmp_path_factory, workflow_uri):
     """All one after another: to start the processes takes most of the time."""
     folder, alone = tmp_path_factory.mktemp("two"), tmp_path_factory.mktemp("alone")
-    with pytest.MonkeyPatch.context() as patch:
-        shorten(patch, PRECISE)
-        for bundle in TRAININGS:
-            source = write_slices_for(bundle, folder / f"{bundle}.h5", splits=SPLITS)
-            shutil.copy(source, alone / source.name)
-            execute(training(alone, workflow_uri, bundle))
+    for bundle in TRAININGS:
+        source = write_slices_for(bundle, folder / f"{bundle}.h5", splits=SPLITS)
+        shutil.copy(source, alone / source.name)
+        execute(training(alone, workflow_uri, bundle))
     output = shell([*PYTHON, str(Path(__file__).with_name("two_processes.py")), str(folder), workflow_uri], folder, **OWN_STORE)
     return Trained(folder, alone, output)
 

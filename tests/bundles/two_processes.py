@@ -23,7 +23,6 @@ from es_medical.engine.distributed import rank, stop  # noqa: E402
 from es_medical.tracking import artifacts  # noqa: E402
 from es_medical.tracking.server import import_mlflow  # noqa: E402
 
-PRECISE = 1e-6  # two processes round differently, which a residual of 1e-4 leaves visible
 KILLED = "fastmri_synthetic"
 WARM: dict[str, Any] = {"warm_images": 4, "warm_epochs": 1}
 TRAININGS: dict[str, dict[str, Any]] = {
@@ -57,7 +56,7 @@ if __name__ == "__main__":
         main(Path(sys.argv[1]), sys.argv[2])
     else:
         import_mlflow()
-        shorten(pytest.MonkeyPatch(), PRECISE)  # as in conftest.py, for the same reasons
+        shorten(pytest.MonkeyPatch())  # as in conftest.py, for the same reasons
         artifacts.EXPORT = False
         requirements_utils._init_packages_to_modules_map = functools.cache(requirements_utils._init_packages_to_modules_map)
         launch = "--standalone --nproc_per_node=2 --max-restarts=1 --run-path --start-method=fork"
