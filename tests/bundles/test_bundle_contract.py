@@ -68,7 +68,6 @@ def test_everything_works_without_ground_truth(train, tmp_path, client, case, ca
     assert ids == ["item6", "item7", "item8"]
 
 
-@pytest.mark.usefixtures("untracked")
 @pytest.mark.parametrize(("case", "overlays"), [("mnist_cs", ()), ("lidc_ct", ("rotations.yaml",))])
 def test_resumed_training_ends_where_an_unbroken_one_does(trained, train, tmp_path, case, overlays):
     """No knob of the first part is given again; rotations are drawn for each step."""
