@@ -21,7 +21,7 @@ from rich.console import Console
 from data_prep.run.runner import PrepRun
 
 SECONDS = float(os.environ.get("ES_FUZZ_SECONDS", "0"))
-SHARE = float(os.environ.get("ES_FUZZ_SHARE", "0.25"))  # of the fixed number of mutants
+SHARE = float(os.environ.get("ES_FUZZ_SHARE", "0.4"))  # of the fixed number of mutants
 MEMORY = 2**29  # bytes beyond those in use that a reader of a file of some kilobytes may ask for
 CPU_SECONDS = 5  # of one mutant
 UNSTATED = (

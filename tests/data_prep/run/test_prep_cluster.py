@@ -26,7 +26,7 @@ dask, distributed = map(pytest.importorskip, ("dask", "distributed"))
 def scheduler():
     """Address of a scheduler with one worker: in this process, but behind a socket as any other."""
     with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, protocol="tcp://", dashboard_address=None, silence_logs=50
+        n_workers=1, threads_per_worker=1, processes=False, protocol="tcp://", dashboard_address="127.0.0.1:0", silence_logs=50
     ) as local:
         yield local.scheduler_address
 

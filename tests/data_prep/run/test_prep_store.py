@@ -93,7 +93,7 @@ def test_s3_gives_the_bytes_of_the_disk_in_threads_and_processes(tried, bucket):
     assert same_as_on_disk(tried)
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=2, processes=False, protocol="tcp://", dashboard_address=None, silence_logs=50
+        n_workers=1, threads_per_worker=2, processes=False, protocol="tcp://", dashboard_address="127.0.0.1:0", silence_logs=50
     ) as local:
         said += tried.run("--scheduler", local.scheduler_address, "--overwrite", out=tried.other, source=bucket, code=1)
     assert same_as_on_disk(tried)
