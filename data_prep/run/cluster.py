@@ -98,7 +98,8 @@ class Cluster:
         common = tokenize(
             configuration, __version__, plan.make, plan.measure, plan.batch, plan.shapes, ensure_deterministic=True
         )
-        keys = [self._key(common, group, digests) for group in groups]
+        known = dict[int, str]()
+        keys = [self._key(common, group, digests, known) for group in groups]
         self.folder.mkdir(parents=True, exist_ok=True)
         if there := len(set(keys) & whole_parts(self.folder).keys()):
             say(f"resumed: {there} of {len(keys)} volumes are done")
@@ -143,9 +144,17 @@ class Cluster:
             if path.name not in self.used:
                 path.unlink(missing_ok=True)
 
-    def _key(self, common: str, group: Sequence[Task[Any]], digests: Mapping[str, str]) -> str:
-        works = [(task.work, task.file, task.digest or digests.get(task.source, "")) for task in group]
+    def _key(self, common: str, group: Sequence[Task[Any]], digests: Mapping[str, str], known: dict[int, str]) -> str:
+        works = [(*_tokens(task.work, known), task.file, task.digest or digests.get(task.source, "")) for task in group]
         return self.pseudonyms.of("part", common, tokenize(works, ensure_deterministic=True))
+
+
+def _tokens(work: object, known: dict[int, str]) -> Iterator[str]:
+    """Tokens of the parts of a task's work; `known` holds those that tasks share, such as the series of a slice."""
+    for part in work if isinstance(work, tuple) else (work,):
+        if id(part) not in known:
+            known[id(part)] = tokenize(part, ensure_deterministic=True)
+        yield known[id(part)]
 
 
 def _each(function: Callable[[T], R], items: Sequence[T]) -> list[R]:

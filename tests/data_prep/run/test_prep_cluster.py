@@ -218,6 +218,20 @@ def test_item_that_ends_its_process_in_a_first_pass_costs_itself_alone(scheduler
         assert list(mapped(squared, range(40), lambda k: -k)) == [-3 if k == 3 else k * k for k in range(40)]
 
 
+def test_what_tasks_share_is_looked_at_once_for_their_keys():
+    class Series:
+        looks = 0
+
+        def __dask_tokenize__(self):
+            self.looks += 1
+            return "series"
+
+    series = Series()
+    tokens = [tuple(cluster._tokens((series, k), known)) for known in [{}] for k in range(5)]
+    assert (series.looks, len(set(tokens))) == (1, 5)
+    assert tokens[3] == tuple(cluster._tokens((Series(), 3), {}))
+
+
 def test_processes_are_asked_for_only_where_there_is_much_to_do(tmp_path):
     for k in range(3):
         (tmp_path / f"{k}").write_bytes(bytes(100))
