@@ -159,8 +159,7 @@ def _log_artifact(client: "MlflowClient", spool: Spool, run_id: str, event: Even
         client.log_artifacts(run_id, str(path), str(PurePosixPath(folder) / path.name))
     else:
         client.log_artifact(run_id, str(path), folder or None)
-    if not _is_local(client, run_id):
-        _check_arrived(lambda place: client.list_artifacts(run_id, place), [path], folder)
+    _check_arrived(client, run_id, [path], folder)
 
 
 @lru_cache(maxsize=1)
@@ -171,12 +170,19 @@ def _is_local(client: "MlflowClient", run_id: str) -> bool:
     return is_local_uri(client.get_run(run_id).info.artifact_uri)
 
 
-def _check_arrived(listed: Callable[[str | None], Sequence[Any]], paths: Iterable[Path], folder: str) -> None:
-    """Raise ConnectionError unless the server has these files: a proxy may answer an upload by a page of its own."""
-    there = {PurePosixPath(info.path).name: info.file_size for info in listed(folder or None)}
+def _check_arrived(client: "MlflowClient", run_id: str, paths: Iterable[Path], folder: str, model: str = "") -> None:
+    """Raise ConnectionError unless the run, or its model, has these files: a proxy may answer an upload by a page of its own.
+
+    Files of a local store are not looked for: to copy them raises what goes wrong.
+    """
+    if _is_local(client, run_id):
+        return
+    place = folder or None
+    listed = client.list_logged_model_artifacts(model, place) if model else client.list_artifacts(run_id, place)
+    there = {PurePosixPath(info.path).name: info.file_size for info in listed}
     for path in paths:
         if path.is_dir():
-            _check_arrived(listed, path.iterdir(), str(PurePosixPath(folder) / path.name))
+            _check_arrived(client, run_id, path.iterdir(), str(PurePosixPath(folder) / path.name), model)
         elif path.name not in there or there[path.name] not in (None, path.stat().st_size):
             raise ConnectionError(f"{path.name} was sent, and did not arrive")
 
@@ -187,8 +193,7 @@ def _log_image(client: "MlflowClient", spool: Spool, run_id: str, event: Event) 
     if event.get("continued") and Earlier(client, run_id).has_picture(folder):
         return
     client.log_artifacts(run_id, str(folder), "images")
-    if not _is_local(client, run_id):
-        _check_arrived(lambda place: client.list_artifacts(run_id, place), folder.iterdir(), "images")
+    _check_arrived(client, run_id, folder.iterdir(), "images")
     client.set_tag(run_id, "mlflow.loggedImages", "True")
 
 
@@ -225,8 +230,7 @@ def _log_model(client: "MlflowClient", spool: Spool, run_id: str, event: Event) 
     with whole_or_not(folder / "MLmodel") as part:
         description.save(str(part))
     client.log_model_artifacts(model.model_id, str(folder))
-    if not _is_local(client, run_id):
-        _check_arrived(lambda place: client.list_logged_model_artifacts(model.model_id, place), folder.iterdir(), "")
+    _check_arrived(client, run_id, folder.iterdir(), "", model.model_id)
     client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
     outputs: Any = client.get_run(run_id).outputs
     if model.model_id not in [output.model_id for output in (outputs.model_outputs if outputs else [])]:
